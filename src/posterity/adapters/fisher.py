@@ -229,7 +229,7 @@ def laws(
             q = Gaussian(slope, precision)
             return q.named(entries_of(shapes)) if named else q
         parts = zip(tensors, np.split(slope, ends), np.split(precision, ends), strict=True)
-        q = Product({n: DiagonalGaussian(s.copy(), p.copy()) for n, s, p in parts})
+        q = Product({n: DiagonalGaussian(s, p) for n, s, p in parts})
         return q.named({n: entries_of({"": shape}) for n, shape in shapes.items()}) if named else q
 
     factor = law(apply(information, mean) + gradient, information)
