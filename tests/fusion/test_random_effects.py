@@ -162,6 +162,7 @@ def test_intervals_integrate_over_the_spread():
     np.testing.assert_allclose(mean, [own], atol=2e-3)
 
 
+@pytest.mark.slow
 def test_five_hundred_sites_of_twenty_coefficients_take_seconds():
     count, size = 500, 20
     rng = np.random.default_rng(0)
