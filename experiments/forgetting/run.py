@@ -202,6 +202,7 @@ def _forgotten(trained: Run, never: Run, sweeps: int | None) -> dict[str, Any]:
         "restart": restart,
         "true": float(done.ledger.posterior.kl(never.posterior)),
         "reported": done.distance,
+        "bound": done.bound,
         "certificate": certify(done.run).distance,
         "converged": done.run.status.converged,
     }
@@ -221,6 +222,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "trained anew, nats left, at most": most(r["anew"]["nats left"] for r in exact),
         f"trained anew, {above}, at most": most(row[above] for row in exact),
         "reported over true": {name: ratios(own, "reported") for name, own in named.items()},
+        "bound over true": {name: ratios(own, "bound") for name, own in named.items()},
         "certificate over true": {name: ratios(own, "certificate") for name, own in named.items()},
         "nats left by default, at most": most(r["true"] for r in at(None)),
         "by draws, reported over true": ratios(noisy, "reported"),

@@ -17,7 +17,7 @@ from posterity.federation.elsewhere import (
 )
 from posterity.federation.federate import start
 from posterity.federation.messages import Measure, dumps, loads
-from posterity.federation.optima import free_energy
+from posterity.federation.optima import free_energy, second_start
 from posterity.federation.remaining import reports_of
 from posterity.federation.site import Site
 from posterity.federation.status import parts_needed, status_from
@@ -239,3 +239,31 @@ def test_restarts_are_an_argument():
         assert agreed.restarts == number
     with pytest.raises(UsageError, match="restarts"):
         federate(SQUARES, square, CENTRED, restarts=-1)
+
+
+def test_second_starts_take_no_more_evaluations_than_their_budget(monkeypatch):
+    run = quietly(SQUARES, square, CENTRED)
+    whole = second_start(run.federation, run.state, run.tolerance)
+    assert whole is not None and whole.settled and not whole.early
+    asked = []
+    answer = Site.answer
+
+    def counted(self, question):
+        asked.append(question.parts)
+        return answer(self, question)
+
+    monkeypatch.setattr(Site, "answer", counted)
+    most = 2
+    short = second_start(run.federation, run.state, run.tolerance, most)
+    assert short is not None and short.early and not short.settled
+    assert asked.count(("noiseless",)) == most * len(SQUARES)
+
+
+def test_a_status_tells_that_second_starts_ended_early():
+    counts = {site: np.array([2.0, 3.0, 5.0]) for site in "ab"}
+    rates = lambda z, y: y * z[0] - jnp.exp(z[0])
+    prior = Gaussian.from_standard([0.0], [[9.0]])
+    run = federate(counts, rates, prior, restart_budget=1e-3)
+    assert run.status.converged and "second starts ended early" in str(run.status)
+    with pytest.raises(UsageError, match="restart_budget"):
+        federate(counts, rates, prior, restart_budget=0)

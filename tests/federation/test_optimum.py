@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -112,7 +111,7 @@ def product(z: Any, data: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_a_rough_value_is_that_of_the_fewest_nodes() -> None:
+def test_a_rough_value_is_that_at_the_mean() -> None:
     q = Gaussian.from_standard(np.ones(4), np.eye(4))
     curved = lambda z, y: -((y - jnp.exp(z[0]) * z[1] * z[2] * z[3]) ** 2) / 9
     site = Site.of(Agreement.of(curved, q, LocalUpdate(Cubature(8))), "a", np.arange(5.0))
@@ -120,9 +119,7 @@ def test_a_rough_value_is_that_of_the_fewest_nodes() -> None:
         site.report(q, q.zero(), parts, key=first_key()).value
         for parts in (("rough",), ("value",), ("rough", "value"))
     )
-    with jax.enable_x64(True):
-        few = jax.jit(Cubature(8).evaluate, static_argnums=0)(site.model, q, site.records)
-    assert rough == pytest.approx(float(few.value))
+    assert rough == pytest.approx(-((np.arange(5.0) - np.e) ** 2).sum() / 9)
     assert both == exact != rough
 
 
@@ -137,7 +134,8 @@ def test_a_curved_ridge_is_followed_to_its_end(slope: float) -> None:
     }
     sites = {site: (x[site], slope + rng.normal(size=len(x[site]))) for site in x}
     with pytest.warns(ConvergenceWarning):  # exchanged parameters are as likely
-        run = federate(sites, product, Gaussian.from_standard(np.zeros(2), np.eye(2)))
+        prior = Gaussian.from_standard(np.zeros(2), np.eye(2))
+        run = federate(sites, product, prior, tolerance=1e-6)
     assert run.status.state == "converged to one of several"
     q: Any = run.posterior
     np.testing.assert_allclose(q.mean[0], q.mean[1], rtol=1e-3)

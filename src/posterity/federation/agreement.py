@@ -21,6 +21,8 @@ ON_ERROR = one_of("raise", "pass")
 RESTARTS = 2
 """Second starts by default: one near the posterior, which several optima may be covered by, and one
 far from it."""
+RESTART_BUDGET = 1.0
+"""A check is to cost no more than what it checks."""
 MODEL = Constraint(
     "a model of posterity.models, or a function of a parameter and a batch",
     lambda it: isinstance(it, Model) or callable(it),
@@ -57,6 +59,8 @@ class Agreement:
     restarts: int = RESTARTS
     """Number of starts from members placed over the prior before a run counts as converged, beside
     one from the posterior's mirror image; without effect where optima need not be compared."""
+    restart_budget: float = RESTART_BUDGET
+    """Most evaluations of all sites by them, as a multiple of those that the run itself took."""
 
     @classmethod
     def of(
@@ -72,6 +76,7 @@ class Agreement:
         total_weight: float | None = None,
         on_error: Literal["raise", "pass"] = "raise",
         restarts: int | None = None,
+        restart_budget: float = RESTART_BUDGET,
     ) -> "Agreement":
         """Make an agreement with every default set; arguments as for :func:`federate`.
 
@@ -89,6 +94,7 @@ class Agreement:
         """
         ON_ERROR.check(on_error=on_error)
         NATURAL.or_none().check(restarts=restarts)
+        POSITIVE.check(restart_budget=restart_budget)
         MODEL.check(model=model)
         model = model if isinstance(model, Model) else FunctionModel(model)
         strata = None
@@ -126,6 +132,7 @@ class Agreement:
             total_weight=total_weight,
             strata=strata,
             restarts=restarts,
+            restart_budget=restart_budget,
         )
 
     @property

@@ -19,7 +19,7 @@ from posterity.errors import ConvergenceWarning, LedgerError, PosterityError, Us
 from posterity.families import ExponentialFamily
 from posterity.families.checks import check_proper
 from posterity.families.names import some
-from posterity.federation.agreement import MODEL, ON_ERROR, Agreement
+from posterity.federation.agreement import MODEL, ON_ERROR, RESTART_BUDGET, Agreement
 from posterity.federation.checkpoint import kept
 from posterity.federation.driver import Federation
 from posterity.federation.gossip import OverGraph
@@ -67,6 +67,7 @@ def federate(
     own: Sequence[int | str] = (),
     on_error: Literal["raise", "pass"] = "raise",
     restarts: int | None = None,
+    restart_budget: float = RESTART_BUDGET,
     key: KeyArray | None = None,
     progress: ProgressCallback | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -116,6 +117,9 @@ def federate(
         restarts: number of second starts from members placed over the prior, by which other optima
             are sought before the run counts as converged, beside one from the posterior's mirror
             image; by default none if the model is known to have one optimum, or several, else 2.
+        restart_budget: most evaluations of all sites by second starts, as a multiple of those that
+            the run took, or of two hundred questions to sites if those are more; 1 by default. The
+            status tells if they ended early.
         key: source of all randomness; ``jax.random.key(0)`` by default.
         progress: function called after each step, with the run so far as ``result``. An exception
             in it ends the run before that step, which is not in the checkpoint either.
@@ -150,7 +154,7 @@ def federate(
     NATURAL.or_none().check(steps=steps)
     options = {"schedule": schedule, "update": update, "weights": weights, "key": key}
     options |= {"personal": personal, "own": own, "on_error": on_error, "tolerance": tolerance}
-    options |= {"restarts": restarts}
+    options |= {"restarts": restarts, "restart_budget": restart_budget}
     run = start(sites, model, prior, **options)
     few = too_few_hops(run, steps)
     if few:
@@ -196,6 +200,7 @@ def start(
     tolerance: float | None = None,
     on_error: Literal["raise", "pass"] = "raise",
     restarts: int | None = None,
+    restart_budget: float = RESTART_BUDGET,
     key: KeyArray | None = None,
     padding: bool = True,
 ) -> Run:
@@ -231,6 +236,7 @@ def start(
         total_weight=total if trains else None,
         on_error=on_error,
         restarts=restarts,
+        restart_budget=restart_budget,
     )
     records = {site: agreement.stratified(site, each) for site, each in records.items()}
     _check_admitted(records, entries)

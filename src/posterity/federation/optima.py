@@ -9,7 +9,6 @@ as converged only after the sites have also started elsewhere.
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from posterity.errors import PosterityError
 from posterity.federation.driver import Federation
 from posterity.federation.elsewhere import starts_elsewhere
 from posterity.federation.messages import Part
-from posterity.federation.optimum import Descent, asked, started_at
+from posterity.federation.optimum import EFFORT, Descent, asked, started_at
 from posterity.federation.state import State, contributing, distance
 
 ALIKE = 2.0
@@ -35,24 +34,42 @@ class Second:
 
     ``apart`` is the KL divergence of that posterior from the run's, in nats. ``lower`` is the
     run's free energy minus that of the second start, in nats; NaN if unknown. ``settled`` is
-    whether its steps have converged.
+    whether its steps have converged, and ``early`` whether the budget ended them.
+    ``evaluations`` counts those of all sites.
     """
 
     state: State
     apart: float
     lower: float
     settled: bool
+    early: bool
+    evaluations: int
 
     def is_better(self, tolerance: float) -> bool:
         """Return whether its free energy is lower by more than the tolerance (at most one nat)."""
         return self.lower > min(tolerance, ELSEWHERE)
 
+    def tells(self, tolerance: float) -> bool:
+        """Return whether there is another optimum that matters, or may be."""
+        if self.early:
+            return True
+        returned = self.settled and self.apart <= ALIKE * tolerance
+        return not (returned or -self.lower > FAINT)
 
-def second_start(federation: Federation, state: State, tolerance: float) -> Second | None:
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """That of the most telling result is the largest; an unknown free energy is the run's."""
+        return not self.early, 0.0 if math.isnan(self.lower) else self.lower
+
+
+def second_start(
+    federation: Federation, state: State, tolerance: float, most: float = math.inf
+) -> Second | None:
     """Return the result of the first start that ends at a lower free energy, else of the best that
-    ends elsewhere; None if all end close to the state. Starts are made from the mirror image
-    and the members placed over the prior of least free energy (:mod:`.elsewhere`), as many as were
-    agreed.
+    ends elsewhere; None if all end close to the state, or where the posterior has negligible mass.
+    Starts are made from the mirror image and the members placed over the prior of least free energy
+    (:mod:`.elsewhere`), as many as were agreed. They end early after ``most`` evaluations of all
+    sites in total, beside those at the means of placed members.
 
     Questions to the sites have the epoch and step of the state, by which a remote driver identifies
     the answers. Raises the error of a site (a PosterityError, such as SiteError) if no site answers
@@ -82,21 +99,16 @@ def second_start(federation: Federation, state: State, tolerance: float) -> Seco
     pairs = itertools.zip_longest(*ranked)
     placed = [member for pair in pairs for member in pair if member is not None]
     starts = [*mirrored, *placed[: federation.agreement.restarts]]
-    about = federation, state, here, tolerance
-    ends = (_second(*about, started_at(state, start, sites)) for start in starts)
-    return _first(ends, tolerance)
-
-
-def _first(ends: Iterator[Second | None], tolerance: float) -> Second | None:
-    """Return the first result that is better than the run, else that of least free energy, if any;
-    an unknown one is taken to be the run's.
-    """
-    known: list[Second] = []
-    for end in ends:
-        if end is not None and end.is_better(tolerance):
+    ends: list[Second] = []
+    for start in starts:
+        begun = started_at(state, start, sites)
+        left = most - sum(end.evaluations for end in ends)
+        end = _second(federation, state, here, tolerance, begun, left)
+        if end.is_better(tolerance):
             return end
-        known += [end] if end is not None else []
-    return max(known, key=lambda end: 0.0 if math.isnan(end.lower) else end.lower, default=None)
+        ends.append(end)
+    telling = [end for end in ends if end.tells(tolerance)]
+    return max(telling, key=lambda end: end.rank, default=None)
 
 
 def _second(
@@ -105,15 +117,20 @@ def _second(
     here: float,
     tolerance: float,
     start: State,
-) -> Second | None:
-    """Return the end of quasi-Newton steps from a start; None if they return to the state, of which
-    ``here`` is the free energy.
+    most: float,
+) -> Second:
+    """Return the end of quasi-Newton steps from a start, after at most so many evaluations.
+    ``here`` is the free energy of the state.
     """
-    ended = Descent(federation, start).end(tolerance)
-    apart = distance(state.posterior, ended.state.posterior)
-    if ended.settled and apart <= ALIKE * tolerance:
-        return None
-    return Second(ended.state, apart, here - ended.energy, ended.settled)
+    home = state.posterior
+    if most < 1:
+        return Second(start, distance(home, start.posterior), math.nan, False, True, 0)
+    effort = dataclasses.replace(EFFORT, most=min(most, EFFORT.most))
+    ended = Descent(federation, start, effort, home=home).end(tolerance)
+    apart = distance(home, ended.state.posterior)
+    early = most < EFFORT.most and ended.evaluations >= most and not ended.settled
+    lower = here - ended.energy
+    return Second(ended.state, apart, lower, ended.settled, early, ended.evaluations)
 
 
 def free_energy(federation: Federation, state: State, part: Part = "value") -> float:

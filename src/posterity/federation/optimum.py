@@ -35,7 +35,7 @@ ROUNDING = 1e-14
 class Effort:
     """What a measurement may cost, and what it can tell."""
 
-    most: int = 200
+    most: float = 200
     """Most evaluations of all sites."""
     flattest: float = 1e-4
     """Least curvature of the free energy that is told, beside that of a quadratic log likelihood: a
@@ -114,12 +114,14 @@ class Descent:
         state: State,
         effort: Effort = EFFORT,
         members: Sequence[str] | None = None,
+        home: Any = None,
     ) -> None:
         self.federation = federation
         self.effort = effort
         self.begun = state
         self.members = contributing(federation.agreement, state) if members is None else members
         self.constant = without(state, self.members)
+        self.home = home
         self.joint = applies(federation.agreement)
         self.rule = Rule(shortest=effort.shortest)
         self.looks = 0
@@ -171,10 +173,14 @@ class Descent:
 
     def is_over(self, best: Point, tolerance: float) -> bool:
         """Return whether the steps are at their end: less is left than can be told, or than sums
-        over nodes are off, once a step was made.
+        over nodes are off, once a step was made; or they are back at their ``home``, if any.
         """
         left = best.squared / 2
-        little = left <= self.effort.flattest**2 * tolerance
+        if self.home is not None and left <= tolerance:
+            returned = distance(self.home, best.at.state.posterior) <= tolerance
+        else:
+            returned = False
+        little = returned or left <= self.effort.flattest**2 * tolerance
         return not best.finite or little or (self.looks > 1 and left <= best.at.error)
 
     def place(self, state: State) -> _Place:

@@ -268,21 +268,23 @@ class Site:
 
     def _value(self, posterior: ExponentialFamily, *, rough: bool = False) -> float | None:
         """Return ``E_q[log likelihood]/α``, or None if it is not available. There are enough nodes;
-        if it is ``rough``, JAX has the fewest.
+        if it is ``rough``, Gaussians are evaluated at their mean.
         """
         update = self._evaluator
         if update is None:
             return None
-        if update.needs_jax(self.model):
-            seen = self._seen(posterior, "value_error", math.inf if rough else ERROR)
+        if rough and all(part.gaussian and part.batch_shape == () for part in posterior.parts()):
+            value = float(self._run(_at_mean, update, posterior, self._records(update)))
+        elif update.needs_jax(self.model):
+            seen = self._seen(posterior, "value_error")
             value = float(seen.value if seen.finite else math.nan)  # pyright: ignore
         else:
             value = float(self._by_enough_nodes(_value, update, posterior)[0])
         return value if math.isfinite(value) else None
 
-    def _seen(self, posterior: ExponentialFamily, error: str, allowed: float = ERROR) -> UpdateInfo:
+    def _seen(self, posterior: ExponentialFamily, error: str) -> UpdateInfo:
         """Return the evaluation of a posterior by the program of line searches, as another one
-        would take long to compile, with nodes enough for this error to be ``allowed``.
+        would take long to compile, with nodes enough for this error.
         """
         update = self._evaluator
         assert update is not None, "there is a line search"
@@ -290,7 +292,7 @@ class Site:
         start = np.asarray(-1)
         while True:
             run = self._run(_improve, update, posterior, posterior, records, start, None)
-            finer = update.finer() if float(getattr(run[1], error)) > allowed else None
+            finer = update.finer() if float(getattr(run[1], error)) > ERROR else None
             if finer is None:
                 return run[1]
             update = finer
@@ -562,5 +564,13 @@ def _curvature(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, ...]
     return value, curved.slope / temperature, curved.curvature / temperature, factor, error
 
 
-_PROGRAMS = {each: (jitted(each), program(each)) for each in (_improve, _gradient, _curvature)}
+def _at_mean(update: Any, model: Any, q: Any, records: Any) -> Any:
+    """Return the log likelihood / α at the mean of Gaussians."""
+    means = [part.mean for part in q.parts()]
+    return model.total(q.join_event(means), records.widened()) / update.temperature
+
+
+_PROGRAMS = {
+    each: (jitted(each), program(each)) for each in (_improve, _gradient, _curvature, _at_mean)
+}
 """Compiled programs by function: for trees of arrays only, and for any trees."""

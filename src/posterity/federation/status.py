@@ -18,7 +18,7 @@ from posterity.federation.elsewhere import compared_elsewhere, is_due
 from posterity.federation.gossip import OverGraph
 from posterity.federation.messages import Part, Report
 from posterity.federation.newton import applies, newton_of
-from posterity.federation.optima import ELSEWHERE, FAINT
+from posterity.federation.optima import ELSEWHERE
 from posterity.federation.remaining import (
     FIRST,
     TOLERANCE,
@@ -42,6 +42,11 @@ UNSEARCHED = (
 """What a converged status is limited to, in words, and the caveat, if sites only reported."""
 NOT_SOUGHT = "no second start was made, as restarts is 0: there may be other optima"
 """The caveat of a converged status if second starts were not wanted."""
+EARLY = (
+    "second starts ended early, after as many evaluations as restart_budget allows: there may be "
+    "other optima"
+)
+"""The caveat of a converged status if second starts were ended by their budget."""
 APART = (
     "a walk cannot move means together, as columns that hang together need: centre them, or take "
     "a full Gaussian, or a schedule with a server"
@@ -117,8 +122,8 @@ def _looked_at_twice(run: Position, status: Status) -> Status:
         why = f"{apart} and {lower:.2g} nats of free energy lower"
         left = second.apart if second.settled else math.inf
         return Status.of(left, status.tolerance, (why,))
-    if -lower > FAINT:
-        return status
+    if second.early:
+        return dataclasses.replace(status, reasons=(EARLY,))
     if not second.settled:
         return Status.of(math.inf, status.tolerance, (f"{apart}, and has not settled",))
     if abs(lower) <= status.tolerance:
