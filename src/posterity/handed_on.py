@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from posterity.arrays.tree_sums import TreeSum
+from posterity.arrays import tree_sums
 from posterity.ledger import Ledger
 
 
@@ -43,13 +43,13 @@ def handed_on(leavers: Sequence[str], before: Ledger, after: Ledger, likeness: L
         return ledger.factor(site) if site in ledger.sites else zero
 
     lost = [of(before, site) for site in leavers]
-    lost.append(TreeSum.of(lost).value)
+    lost.append(tree_sums.total(lost))
     old = [of(before, site) for site in after.sites]
     new = [of(after, site) for site in after.sites]
     changed = [(a, b) for a, b in zip(old, new, strict=True) if a != b]
     if not changed:
         return False
-    both = TreeSum.of([a for a, _ in changed]).value, TreeSum.of([b for _, b in changed]).value
+    both = tuple(tree_sums.total(laws) for laws in zip(*changed, strict=True))
     pairs = itertools.product([*changed, both], lost)
     return any(_is_multiple(at, own, gained - own, gone, likeness) for (own, gained), gone in pairs)
 

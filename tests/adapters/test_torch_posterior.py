@@ -97,6 +97,98 @@ def test_information_is_the_expected_square_of_gradients(
     assert module.training and module[2].training  # as it was
 
 
+def own_modules(torch: Any) -> dict[str, Any]:
+    """Networks of linear layers, most of whose gradients are no single product."""
+    nn = torch.nn
+    functional = nn.functional
+
+    class Net(nn.Module):
+        def __init__(self, compute: Any) -> None:
+            super().__init__()
+            self.first, self.square, self.last = nn.Linear(2, 3), nn.Linear(3, 3), nn.Linear(3, 3)
+            self.compute = compute
+
+        def forward(self, x: Any) -> Any:
+            return self.last(self.compute(self, torch.tanh(self.first(x))))
+
+    nets = {
+        "a layer each": Net(lambda net, h: torch.tanh(net.square(h))),
+        "a layer used twice": Net(lambda net, h: torch.tanh(net.square(torch.tanh(net.square(h))))),
+        "weights used elsewhere": Net(
+            lambda net, h: functional.linear(torch.tanh(net.square(h)), net.square.weight)
+        ),
+        "several rows a record": Net(
+            lambda net, h: torch.tanh(net.square(torch.stack([h, 2 * h], 1))).sum(1)
+        ),
+        "a layer called by name": Net(lambda net, h: torch.tanh(net.square(input=h))),
+        "a layer with a hook": Net(lambda net, h: torch.tanh(net.square(h))),
+        "a layer of one's own beside": Net(lambda net, h: net.square(h) * net.first.bias),
+        "one layer": nn.Linear(2, 3),
+        "a convolution before": nn.Sequential(
+            nn.Unflatten(1, (1, 2)), nn.Conv1d(1, 2, 2, padding=1), nn.Flatten(), nn.Linear(6, 3)
+        ),
+    }
+    nets["a layer with a hook"].square.register_forward_hook(lambda layer, given, made: 2 * made)
+    return nets
+
+
+MODULES = [
+    "a layer each",
+    "a layer used twice",
+    "weights used elsewhere",
+    "several rows a record",
+    "a layer called by name",
+    "a layer with a hook",
+    "a layer of one's own beside",
+    "one layer",
+    "a convolution before",
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("which", ["model", "empirical"])
+def test_products_of_squares_are_squares_of_gradients(torch: Any, name: str, which: str) -> None:
+    torch.manual_seed(1)
+    module = own_modules(torch)[name]
+    y = np.random.default_rng(0).permutation(labels(module(torch.tensor(X)).detach().numpy()))
+    y = np.where(np.arange(len(y)) % 3 == 0, y, (X[:, 0] > 0) + (X[:, 1] > 0.5))
+    train(torch, module, X, y)
+    q = from_module(module, X, y, fisher=which, **CLASSES)
+    assert isinstance(q, Product)
+    wanted = definition(torch, module, y if which == "empirical" else None)
+    assert q.blocks.keys() == wanted.keys()
+    for tensor, squares in wanted.items():
+        precision = q.blocks[tensor].precision
+        np.testing.assert_allclose(precision, squares.reshape(-1) + 0.5, rtol=1e-4)
+    full = from_module(module, X, y, fisher=which, curvature="full", **CLASSES)
+    assert isinstance(full, Gaussian)
+    diagonal = dict(zip(full.names, np.diagonal(full.precision), strict=True))
+    at = [diagonal[f"{name}{entry}"] for name, b in q.blocks.items() for entry in b.names]
+    np.testing.assert_allclose(np.concatenate([b.precision for b in q.blocks.values()]), at)
+
+
+def test_a_base_model_is_the_prior_s_mean(torch: Any) -> None:
+    """A state dict in half precision; where the data say nothing weights stay at the base."""
+    torch.manual_seed(0)
+    base = torch.nn.Linear(2, 3).bfloat16()
+    known = {name: value.float().clone() for name, value in base.state_dict().items()}
+    module = torch.nn.Linear(2, 3)
+    module.load_state_dict(known)
+    x = torch.zeros(3, 2)
+    with torch.no_grad():
+        module.bias[:] = 0.0
+    y = np.array([0, 1, 2])
+    task: Any = dict(likelihood="classification", prior_precision=50.0)
+    q = from_module(module, x, y, prior_mean={**base.state_dict(), "bias": module.bias}, **task)
+    np.testing.assert_allclose(q.blocks["weight"].mean, known["weight"].numpy().reshape(-1))
+    np.testing.assert_allclose(q.blocks["weight"].precision, 50.0)
+    ledger = to_ledger(
+        module, "north", x, y, prior_mean={**base.state_dict(), "bias": module.bias}, **task
+    )
+    prior: Any = ledger.prior
+    np.testing.assert_array_equal(prior.blocks["weight"].mean, known["weight"].numpy().reshape(-1))
+
+
 def test_full_covariances_are_those_of_jax(torch: Any) -> None:
     module, f = network(torch)
     q = from_module(module, X, labels(f), curvature="full", **CLASSES)

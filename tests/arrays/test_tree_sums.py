@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from laws.table import NAMES, identical, laws, some
 
 from posterity.arrays import stacks
 from posterity.arrays.tree import leaves
-from posterity.arrays.tree_sums import TreeSum
+from posterity.arrays.tree_sums import TreeSum, total
 from posterity.errors import ParameterError
 from posterity.families import DiagonalGaussian, Gamma, at_rest
 
@@ -50,12 +51,35 @@ def test_many_trees_are_added_in_pieces(seed, chunk):
         assert TreeSum.of(trees) == whole
 
 
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=2)
+@given(seeds, st.sampled_from([1, 2, 7, 64]), st.integers(1, 5))
+def test_a_sum_is_rounded_once_however_many_numbers_go_together(name, seed, together, count):
+    rng = np.random.default_rng(seed)
+    trees = [uneven(member, rng) for member in some(name, count=count, seed=seed)]
+    assert identical(total(trees, together=together), TreeSum.of(trees).value)
+
+
+def test_a_sum_takes_little_memory_beside_its_own():
+    size = 2**20
+    rng = np.random.default_rng(0)
+    laws = [DiagonalGaussian(rng.normal(size=size), rng.random(size)) for _ in range(4)]
+    tracemalloc.start()
+    try:
+        result = total(laws)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 40 * size  # 16 bytes are the sum's own
+    assert all(leaf.base is None or leaf.base.size == size for leaf in leaves(result))
+
+
 def test_sums_are_values():
-    total = TreeSum.of(some("Gaussian", count=4))
-    for again in (copy.deepcopy(total), pickle.loads(pickle.dumps(total))):
-        assert again == total
+    whole = TreeSum.of(some("Gaussian", count=4))
+    for again in (copy.deepcopy(whole), pickle.loads(pickle.dumps(whole))):
+        assert again == whole
         assert not any(leaf.flags.writeable for leaf in leaves(again))
-    assert total != TreeSum.of(some("Gaussian", count=3))
+    assert whole != TreeSum.of(some("Gaussian", count=3))
     assert all(type(leaf) is np.ndarray for leaf in leaves(TreeSum.of([Gamma(1.0, 2.0)])))
 
 

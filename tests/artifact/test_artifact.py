@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -215,6 +216,8 @@ VALUES: dict[str, Any] = {
     "steps": np.array([2**63 - 1, -(2**63)]),
     "flags": np.array([True, False]),
     "single": np.float32([0.1]),
+    "half": np.float16([0.1, 65504.0]),
+    "brain": np.array([0.1, -3e38, 2.0**-133], ml_dtypes.bfloat16),
     "__metadata__": np.array(3),
     "mixture": Mixture(np.zeros(2), Gamma([1.0] * 2, [1.0] * 2)),
     "ledger": ledger_of(["north", "south"]),
@@ -306,7 +309,7 @@ UNFIT: dict[str, tuple[Any, str]] = {
     "text for a parameter": (Gamma.of_children(["two", "one"]), "str for .* of a Gamma"),
     "a number for a parameter": (Gamma.of_children([1, 2]), "int for .* of a Gamma"),
     "whole numbers": (Gamma.of_children([np.array(1), np.array(2)]), "array of int64"),
-    "half precision": (Gamma.of_children([np.float16(1), np.float16(2)]), "type float16"),
+    "half precision": (Gamma.of_children([np.float16(1), np.float16(2)]), "array of float16"),
     "complex numbers": ({"z": np.array([1j])}, "type complex128"),
     "dates": ({"day": np.array("2026-11-21", "M8[D]")}, r"type datetime64\[D\]"),
     "objects": ({"o": np.array([None])}, "type object"),
@@ -321,6 +324,7 @@ UNFIT: dict[str, tuple[Any, str]] = {
     "wide numbers in a list": ({"n": [1, -(2**63) - 1]}, "beyond 64 bits at 'n'"),
     "names of numbers": ({1: 2}, r"the keys \[1\]"),
     "NaN": (Gamma(1.0, np.nan), "nan at 'rate'"),
+    "NaN in two bytes": ({"w": np.array([1, np.nan], ml_dtypes.bfloat16)}, "nan at .w. .1 such"),
     "NaN inside": (spoilt(noise=Gamma(1.0, np.nan)), "at 'blocks/noise/rate'"),
     "infinity": (Mixture(np.array([0.0, np.inf]), batched(2)), "inf at 'log_weights'"),
     "NaN as a number": ({"x": [0.0, float("nan")]}, "nan"),

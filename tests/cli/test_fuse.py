@@ -41,7 +41,7 @@ def test_the_matching_is_drawn_where_asked(files):
     assert "<svg" in drawn and "2 sites, 2 fused components" in drawn
     refuse("fuse n.safetensors s.safetensors -o new --plot new", 2, "another output")
     refuse("fuse n.safetensors s.safetensors -o new --plot a.nonsense", 2, "cannot be written")
-    refuse("fuse n.safetensors s.safetensors -o new --plot a.png --plate b", 2, "plate='b'; out")
+    refuse("fuse n.safetensors s.safetensors -o new --plot a.png --plate b", 2, "--plate 'b'; out")
 
 
 @pytest.mark.parametrize("picture", ["--plot plotme", "--plot a.gif", "--plate b"])

@@ -55,7 +55,13 @@ def test_show_and_the_page_tell_of_the_population():
     assert all(word in said for word in ("partial pooling", *words)), said
     said = " ".join(succeed("show", "all.safetensors").stdout.split())
     assert all(word in said for word in words), said
-    told = document("show", "all.safetensors")["population"]
+    shown = document("show", "all.safetensors")
+    told = shown["population"]
+    (row,) = shown["rows"]  # one interval of the coefficient, and that of its exact law
+    (treat,) = told["coefficients"]
+    ends = row["low"], row["high"]
+    np.testing.assert_allclose(ends, (treat["low"], treat["high"]), rtol=1e-9)
+    assert shown["level"] == told["level"] == document(*line)["population"]["level"]
     assert told["sites"][0]["site"] == "t0" and told["coefficients"][0]["i2"] > 0.8
     succeed("report", "all.safetensors", "-o", "page.html")
     page = Path("page.html").read_text()
@@ -173,3 +179,33 @@ def test_names_at_the_door_of_forget_report_and_verify():
     refuse("verify n.json north/data.safetensors n.safetensors", 6, "claims")
     shutil.copy("north/data.safetensors", "a=b.safetensors")  # a path that exists is no name
     assert document("show", "a=b.safetensors")["sites"][0]["name"] == "data"
+
+
+def test_what_does_not_suit_a_population_is_refused_in_words_of_the_shell():
+    succeed("import", "trials.csv", "--flat-prior", "-o", "t.safetensors")
+    fuse = "fuse t.safetensors --personal true -o all.safetensors"
+    for option in ("--checkpoint kept", "--budget 500"):
+        refuse(f"{fuse} {option}", 2, f"--personal with {option.split()[0]}")
+    for spread in ("1e300", "1e-300"):
+        line = f"fuse t.safetensors --personal treat={spread} -o all.safetensors"
+        refuse(line, 2, "from 1e-100 to 1e+100")
+    assert not Path("all.safetensors").exists()
+    succeed(*fuse.split())
+    Path("one.csv").write_text("term,estimate,std.error\ntreat,1,0.1\n")
+    succeed("import", "one.csv", "--flat-prior", "--site", "one", "-o", "one.safetensors")
+    line = "fuse all.safetensors one.safetensors -o b.safetensors"
+    refuse(line, 2, "posterity fuse --personal true")
+
+
+def test_a_file_says_that_it_was_fused_about_a_population_and_a_page_fuses_it_again():
+    for study, mean, sd in TRIALS[:4]:
+        Path("one.csv").write_text(f"term,estimate,std.error\ntreat,{mean},{sd}\n")
+        line = ("-o", f"{study}.safetensors", "--site", study, "--flat-prior")
+        succeed("import", "one.csv", *line)
+    files = [f"{study}.safetensors" for study, *_ in TRIALS[:4]]
+    succeed("fuse", *files, "--personal", "treat=0.5", "-o", "all.safetensors")
+    told = document("inspect", "all.safetensors")["provenance"]
+    assert json.loads(told["personal"]) == {"treat": 0.5}
+    assert {"rule", "matching", "divergence"}.isdisjoint(told)
+    succeed("report", *files, "all.safetensors", "-o", "page.html")
+    assert "Own estimate" in Path("page.html").read_text()

@@ -161,7 +161,7 @@ def test_what_stands_for_a_missing_value_can_be_said(missing, tables):
     [
         ("(federate(..., personal=True))", "(posterity federate --personal true)"),
         ("Pass prior= to choose", "Pass --prior to choose"),
-        ("by fuse(..., rule='product').", "by posterity fuse --rule product."),
+        ("by fuse(..., rule='product').", "by posterity fuse --rule 'product'."),
         ("absorb=True for plates", "--absorb true for plates"),
         ("x=3, y = 2 and a=b", "x=3, y = 2 and a=b"),
     ],

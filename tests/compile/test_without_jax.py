@@ -134,14 +134,23 @@ def test_what_is_no_family_is_refused_without_a_type_checker(tmp_path: Path) -> 
     )
 
 
-def test_posterity_works_where_jax_is_barred(tmp_path: Path) -> None:
+def test_fuse_federate_and_forget_need_few_packages(tmp_path: Path) -> None:
+    """The small installation of docs/index.md."""
     run(
         "import sys\n"
-        "sys.modules['jax'] = None\n"
-        "import posterity\n"
+        "for name in ('equinox', 'jax', 'networkx', 'optax', 'rich', 'typer'):\n"
+        "    sys.modules[name] = None\n"
+        "import numpy as np, posterity\n"
+        "from posterity.models import LogisticRegression\n"
         "q = posterity.Gamma.from_standard(1.0, 1.0)\n"
         "posterity.save(q + q, 'q.st')\n"
-        "assert posterity.load('q.st') == q + q\n",
+        "assert posterity.load('q.st') == q + q\n"
+        "assert posterity.fuse({'a': q + q, 'b': q}, prior=q).posterior == q + q\n"
+        "x, y = np.linspace(-1, 1, 20)[:, None], np.arange(20) % 3 == 0\n"
+        "prior = posterity.Gaussian.from_standard(np.zeros(1), np.eye(1))\n"
+        "sites = {'a': (x[:9], y[:9]), 'b': (x[9:], y[9:])}\n"
+        "shared = posterity.federate(sites, LogisticRegression(), prior)\n"
+        "assert shared.status.converged and shared.forget('a').ledger.sites == ('b',)\n",
         cwd=tmp_path,
     )
 

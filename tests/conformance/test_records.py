@@ -208,6 +208,7 @@ TYPES = [
     "uint32",
     "uint64",
     "float16",
+    "bfloat16",
     "float32",
     "longdouble",
 ]

@@ -141,7 +141,8 @@ def test_verdicts_and_what_is_kept(tmp_path: Path) -> None:
         assert harness.kept(tmp_path, "some", make, 1) == {"a": [1.0]}
     assert harness.kept(tmp_path, "some", make, 2) == {"a": [1.0]} and len(calls) == 2
     harness.write(tmp_path, "some", {"list": [1, 2], "text": "[a]"})
-    assert json.loads((tmp_path / "some.json").read_text()) == {"list": [1, 2], "text": "[a]"}
+    written = json.loads((tmp_path / "some.json").read_text())
+    assert {"list": [1, 2], "text": "[a]"}.items() <= written.items()
 
 
 def test_a_run_has_its_keywords_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,7 +48,8 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> dict:
         runner.run(Job("conjugate", "mnist", 0, order))
     found = incremental.report(SETTING, cache, cache / "results")
     assert (cache / "results" / "incremental.png").exists()
-    assert json.loads((cache / "results" / "incremental.json").read_text()) == found
+    written = json.loads((cache / "results" / "incremental.json").read_text())
+    assert found.items() <= written.items()
     return found
 
 

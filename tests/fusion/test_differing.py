@@ -119,7 +119,8 @@ def test_a_site_far_surer_than_others_is_what_it_says():
 
 
 def test_equal_sites_have_no_spread():
-    population = fused({f"s{k}": one("treat", 1.0, 0.2) for k in range(6)}).population
+    sites = {f"s{k}": one("treat", 1.0, 0.2) for k in range(6)}
+    population = fused(sites, warn=False).population
     assert (*population.spread, *population.i2, population.q) == pytest.approx((0, 0, 0), abs=1e-5)
     assert population.p == pytest.approx(1.0)
     low, high = population.interval()[0]
@@ -161,12 +162,15 @@ def test_a_coefficient_of_one_site_only_has_no_spread_from_records(gone):
 
 
 def test_only_some_coefficients_differ():
-    population = fused(drawn(6), personal=["c1"]).population
+    fusion = fused(drawn(6), personal=["c1"], warn=False)
+    (own,) = fusion.doubts  # of what all share
+    assert own.kind is Kind.CONTRADICTION and "c2" in own.finding and "personal=" in own.advice
+    population = fusion.population
     assert population.personal == ("c1",)
-    expected = fused(drawn(6), personal={"c1": 0.5}).population
+    expected = fused(drawn(6), personal={"c1": 0.5}, warn=False).population
     assert "log_spread" in expected.prior.blocks
     np.testing.assert_allclose(population.spread, expected.spread, rtol=1e-6)
-    by_number = fused(drawn(6), personal=[1]).population
+    by_number = fused(drawn(6), personal=[1], warn=False).population
     assert digest(by_number.prior) == digest(population.prior)
 
 
@@ -176,7 +180,7 @@ def test_only_some_coefficients_differ():
 @pytest.mark.parametrize("options", [
     {"rule": "product"}, {"divergence": "forward"}, {"matching": "hungarian"}, {"components": 2},
     {"absorb": False}, {"budget": 10**9}, {"weights": {"t0": 1.0}}, {"checkpoint": "c"},
-    {"level": 0.5}, {"networks": Options()},
+    {"networks": Options()},
     {"matching": {"t0": [0]}},
 ], ids=lambda options: next(iter(options)))  # fmt: skip
 def test_arguments_that_say_nothing_of_differing_sites_are_refused(options):
@@ -253,3 +257,74 @@ def test_sites_that_are_less_sure_than_their_prior_are_said_once():
     (own,) = found
     assert len(heard) == 1 and own.kind is Kind.WIDER and own.nats == 0
     assert "site 't0' (and 2 more) is wider" in own.finding and "the prior that" in own.advice
+
+
+# --- what the others make of a site --------------------------------------------------------------
+
+
+def near(count, seed, spread=0.0):
+    """Sites with the errors 1 about one value, or a population of this spread."""
+    rng = np.random.default_rng([seed, count])
+    return {f"s{k:02}": one("x", rng.normal() * np.hypot(spread, 1), 1.0) for k in range(count)}
+
+
+@pytest.mark.parametrize("personal", [True, {"x": 2.0}])
+@pytest.mark.parametrize("unit", [1.0, 1e-6])
+def test_a_site_far_from_all_others_contradicts_them(unit, personal):
+    sites = {**near(6, 0), "odd": one("x", 1000.0, 1.0)}
+    scaled = {site: one("x", law.mean[0] * unit, unit) for site, law in sites.items()}
+    personal = {"x": 2.0 * unit} if isinstance(personal, dict) else personal
+    with pytest.warns(FusionWarning, match="'odd' contradicts the others: x is"):
+        (own,) = fused(scaled, personal=personal).doubts
+    assert own.kind is Kind.CONTRADICTION and own.site == "odd" and own.nats > 15
+    assert fused({site: sites[site] for site in sites if site != "odd"}).doubts == ()
+
+
+def test_the_level_is_the_chance_that_a_site_is_doubted():
+    sites = {**near(9, 1, 3.0), "far": one("x", 14.0, 1.0)}
+    assert fused(sites).doubts == ()
+    (own,) = fused(sites, level=0.1, warn=False).doubts
+    assert own.site == "far" and -np.log(0.1) < own.nats < -np.log(1e-3)
+
+
+@pytest.mark.parametrize("count", [3, 5, 10])
+@pytest.mark.parametrize("spread", [0.0, 2.0, 100.0])
+def test_sites_that_simply_differ_are_not_doubted(count, spread):
+    """At a level of 5 % a doubt in 30 fields is likely, and six of them have a chance of .003."""
+    doubted = sum(
+        bool(fused(near(count, seed, spread), level=0.05, warn=False).doubts) for seed in range(30)
+    )
+    assert doubted < 6
+
+
+def test_a_site_is_doubted_in_the_coefficient_in_which_it_is_far():
+    sites = drawn(9, count=8)
+    law = sites["s3"]
+    away = law.mean + np.array([0, 50, 0])
+    sites["s3"] = Gaussian.from_standard(away, law.covariance).named(law.names)
+    (own,) = fused(sites, warn=False).doubts
+    assert own.site == "s3" and "c1" in own.finding
+
+
+def test_copies_and_sites_that_say_nothing_are_told():
+    ledgers = {}
+    prior = one("treat", 0.0, 1.0)
+    for site, law in trials().items():
+        ledgers[site] = Ledger(prior).update(site, law)
+    ledgers["silent"] = Ledger(prior).update("silent", prior.zero())
+    ledgers["again"] = Ledger(prior).update("again", trials()["t4"])
+    found = {own.kind: own for own in fused(ledgers, warn=False).doubts}
+    assert found.keys() == {Kind.COPY, Kind.NOTHING}
+    assert "'again' and 't4' hold the same posterior" in found[Kind.COPY].finding
+    assert found[Kind.NOTHING].site == "silent"
+
+
+def test_shared_coefficients_that_differ_are_told_without_a_site_to_blame():
+    rng = np.random.default_rng(4)
+    wide = np.hypot(1.0, [3.0, 1.2])  # of errors and spreads
+    sites = {
+        f"s{k:02}": Gaussian.from_standard(wide * rng.normal(size=2), np.eye(2)) for k in range(30)
+    }
+    kinds = [own.kind for own in fused(sites, personal=["0"], warn=False).doubts]
+    assert kinds == [Kind.DIFFERENCE]
+    assert fused(sites).doubts == ()

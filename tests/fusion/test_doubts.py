@@ -1,5 +1,6 @@
 """Warnings of sites that contradict each other, say nothing, differ too much, or may be one."""
 
+import itertools
 import warnings
 from typing import Any
 
@@ -28,7 +29,7 @@ from posterity.families.marginals import Closed
 from posterity.fusion import judged_passes
 from posterity.fusion.deviations import apart, deviate, jointly, nats
 from posterity.fusion.doubts import Kind
-from posterity.fusion.other_components import of_sharing
+from posterity.fusion.other_components import of_presence
 from tests.fusion import made
 
 pytestmark = pytest.mark.filterwarnings("ignore::posterity.errors.FusionWarning")
@@ -390,10 +391,27 @@ def test_nothing_is_warned_of_on_demand(recwarn: pytest.WarningsRecorder) -> Non
     assert len(fuse(sites).doubts) == len(recwarn.list)
 
 
-def test_what_a_site_shares_by_chance_is_beta_binomial() -> None:
-    number, own = np.array([3, 4, 5]), np.array([0.0, 3.0, 5.0])
-    found = of_sharing(number, own)
-    for k in range(3):
-        yes, all_ = own.sum() - own[k], number.sum() - number[k]
-        law = stats.betabinom(number[k], yes + 0.5, all_ - yes + 0.5)
-        np.testing.assert_allclose(found[k], -law.logcdf(own[k]), atol=1e-9)
+def test_what_a_site_has_by_chance_is_a_sum_over_patterns() -> None:
+    has = np.array([[1, 1, 0, 0, 1, 1], [1, 1, 1, 0, 0, 0], [1, 0, 1, 1, 0, 0], [0, 1, 1, 0, 0, 0]])
+    holders, sites = has.sum(0), len(has)
+    found = of_presence(has.astype(bool), holders, sites)
+    for site, own in enumerate(has):
+        others = holders - own
+        shares = (others[others > 0] + 0.5) / sites
+        patterns = itertools.product([0, 1], repeat=len(shares))
+        few = sum(
+            np.prod([p if one else 1 - p for p, one in zip(shares, each, strict=True)])
+            for each in patterns
+            if sum(each) <= own[others > 0].sum()
+        )
+        alone = int(own[others == 0].sum())
+        rate = ((holders == 1).sum() - alone + 0.5) / (sites - 1)
+        product = few * stats.poisson(rate).sf(alone - 1)
+        np.testing.assert_allclose(found[site], -np.log(product * (1 - np.log(product))), atol=1e-9)
+
+
+def test_a_shifted_site_of_eight_is_noticed() -> None:
+    """It shares nothing, while the others have the same three components."""
+    sites = normals(np.random.default_rng(0), [[0, 1, 2]] * 7 + [[3, 4, 5]])
+    named = [own.site for own in fuse(sites).doubts if own.kind is Kind.STRANGER]
+    assert named == [[*sites][-1]]

@@ -50,6 +50,25 @@ def test_a_spread_of_many_errors_is_that_of_equal_errors_in_closed_form(error):
     np.testing.assert_allclose(population.i2, [1 - error**2], rtol=1e-8)
 
 
+def test_intervals_do_not_shrink_with_errors_that_no_longer_matter():
+    """Of known effects the errors tell nothing of the spread, however small they are."""
+
+    def ends(error):
+        sites = [(f"s{k}", float(k), error) for k in (-1, 0, 1)]
+        population = fused(trials(sites)).population
+        known = population.interval, population.spread_interval, population.prediction_interval
+        return np.array([own()[0] for own in known])
+
+    np.testing.assert_allclose(ends(1e-3), ends(1e-5), rtol=1e-4)
+
+
+def test_a_spread_that_was_expected_is_the_median_of_its_prior():
+    known = fused(trials(), personal={"treat": 0.01}).population
+    other = fused(trials(), personal={"treat": 10.0}).population
+    assert (known.spread_interval() < other.spread_interval()).all()
+    np.testing.assert_allclose(known._spreads.mean, [np.log(0.01)])
+
+
 def test_the_shares_of_variation_do_not_cancel_where_one_site_knows_most():
     population = fused(trials([("a", 0.1, 1e-9), ("b", 0.9, 0.2), ("c", 0.4, 0.3)])).population
     typical = 1 / (0.2**-2 + 0.3**-2)  # the two others', as the weight of the first is infinite
@@ -119,7 +138,7 @@ def test_intervals_integrate_over_the_spread():
     mu = np.linspace(-4, 3, 2801)
     s = np.linspace(-7, 3, 1201)
     variance = np.exp(2 * s)[:, None] + sd**2
-    log = scipy.stats.norm.logpdf(s, np.log(2 * np.median(sd)), np.hypot(1.5, 0.75))
+    log = scipy.stats.norm.logpdf(s, np.log(np.hypot(2 * np.median(sd), TAU)), np.hypot(1.5, 0.75))
     log = (
         log[:, None]
         + np.array([scipy.stats.norm.logpdf(y, m, np.sqrt(variance)).sum(1) for m in mu]).T
@@ -143,6 +162,7 @@ def test_intervals_integrate_over_the_spread():
     np.testing.assert_allclose(mean, [own], atol=2e-3)
 
 
+@pytest.mark.slow
 def test_five_hundred_sites_of_twenty_coefficients_take_seconds():
     count, size = 500, 20
     rng = np.random.default_rng(0)
@@ -180,7 +200,8 @@ def test_draws_of_many_spreads_are_those_of_sums():
     assert np.ptp(population.nodes.weights) == 0  # draws
     shared = np.linspace(-6, 6, 81)
     apart = np.linspace(-3.4, 3.4, 181)
-    s = np.log(2 * np.median(sd, 0))[:, None, None] + shared[:, None] + apart
+    median = np.hypot(2 * np.median(sd, 0), population.spread)
+    s = np.log(median)[:, None, None] + shared[:, None] + apart
     variance = np.exp(2 * s)[..., None] + sd.T[:, None, None] ** 2
     total = (1 / variance).sum(-1)
     mean = (y.T[:, None, None] / variance).sum(-1) / total

@@ -5,6 +5,7 @@ import pickle
 from typing import Any
 
 import jax
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -193,7 +194,7 @@ def test_units_do_not_make_a_covariance_singular() -> None:
     np.testing.assert_allclose(q.covariance, covariance, rtol=1e-9)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.int64, np.uint8, bool])
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.int64, np.uint8, bool])
 def test_short_and_whole_numbers_become_float64(dtype: Any) -> None:
     q = DiagonalGaussian.from_standard(np.ones(2, dtype), np.ones(2, dtype))
     assert all(leaf.dtype == np.float64 for leaf in leaves(q))

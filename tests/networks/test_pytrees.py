@@ -10,6 +10,7 @@ import flax.linen
 import flax.nnx
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -196,6 +197,17 @@ def test_order_and_layout_can_be_said() -> None:
     first, last = found.layers.unravel(found.mean)
     np.testing.assert_allclose(first["kernel"], kernels[1].T)
     np.testing.assert_allclose(last["kernel"], kernels[0].T)
+
+
+def test_weights_of_two_bytes_are_widened() -> None:
+    for dtype in (np.float16, ml_dtypes.bfloat16):
+        tree = {"kernel": np.array([[0.1, -2.0]], dtype), "bias": np.array([0.3, 1e-3], dtype)}
+        network = from_pytree(tree, 0.5)
+        np.testing.assert_array_equal(network.mean, [*tree["bias"], *tree["kernel"][0]])
+        mean, _ = to_pytree(network, tree)
+        for name, leaf in tree.items():
+            assert mean[name].dtype == dtype
+            np.testing.assert_array_equal(mean[name], leaf)
 
 
 def test_what_computes_something_else_is_refused() -> None:

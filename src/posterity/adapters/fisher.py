@@ -16,7 +16,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Required, TypedDict
+from typing import Any, NamedTuple, Required, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,10 +29,9 @@ from posterity.arrays.typing import KeyArray, Shape
 from posterity.errors import ConvergenceWarning, StructureError, UsageError
 from posterity.families import DiagonalGaussian, Distribution, Gaussian, Product
 from posterity.families.names import some
+from posterity.networks.tensors import without_tensors
 
 Array = np.ndarray
-Jacobians = Callable[[slice], tuple[Array, Array]]
-"""Function of a slice of records to outputs (n, K) and their Jacobian (n, K, p) by the weights."""
 CLASSIFICATION = "classification"
 REGRESSION = "regression"
 DIAGONAL = "diagonal"
@@ -46,6 +45,41 @@ UNTRAINED = (
     "beside the mean cross entropy of n records n w, beside the mean squared error "
     "n w / (2 noise_variance)), or train on, without dropout and to a small gradient."
 )
+
+
+class Slopes(NamedTuple):
+    """The Jacobian (n, K, p) of n records' outputs (n, K) by a tensor of p weights.
+
+    It is ``outputs`` (n, K, p), or, of a linear layer that a record passes once, their product:
+    the Jacobian ``outputs`` (n, K, w) by what the layer gives, and ``inputs`` (n, d), what it is
+    given, with p = w d. Squares of a product are products of squares.
+    """
+
+    outputs: Array
+    inputs: Array | None = None
+
+    def whole(self) -> Array:
+        """Return the Jacobian (n, K, p)."""
+        if self.inputs is None:
+            return self.outputs
+        product = self.outputs[..., None] * self.inputs[:, None, None]
+        return product.reshape(*product.shape[:2], -1)
+
+    def total(self, slopes: Array) -> Array:
+        """Return the gradient (p,) of a sum over records, by slopes (n, K) in the outputs."""
+        return self._over_records(np.einsum("nk,nkw->nw", slopes, self.outputs), self.inputs)
+
+    def squares(self, rows: Array) -> Array:
+        """Return the sum (p,) of the squares of ``rows @ J`` for rows (n, r, K) in the outputs."""
+        inputs = None if self.inputs is None else np.square(self.inputs)
+        return self._over_records(np.square(rows @ self.outputs).sum(1), inputs)
+
+    def _over_records(self, left: Array, inputs: Array | None) -> Array:
+        return left.sum(0) if inputs is None else (left.T @ inputs).reshape(-1)
+
+
+Jacobians = Callable[[slice], tuple[Array, Mapping[str, Slopes]]]
+"""Function of a slice of records to outputs (n, K), and their Jacobian by each tensor."""
 
 
 class Options(TypedDict, total=False):
@@ -130,12 +164,14 @@ def laws(
     most_full: int = 3000,
     most_named: int = 5000,
     at_once: int = 2**22,
+    entries: int | None = None,
 ) -> Laws:
     """Return posterior, prior and factor over the weights; the factor may be improper.
 
     ``most_full`` is the largest number of weights whose covariance fits into memory; of more than
     ``most_named`` weights entries have no names; ``at_once`` bounds the entries of the Jacobian
-    that are in memory together.
+    that are in memory together; ``entries`` are those of one output of one record, as many as
+    weights unless some are products.
 
     Raises:
         StructureError: for outputs and labels that do not fit, outputs that are probabilities
@@ -156,15 +192,22 @@ def laws(
     flat = [numbers(tensor, f"the weights {n!r}").reshape(-1) for n, tensor in tensors.items()]
     outputs = np.asarray(outputs, np.float64)
     target, noise = _target(task, outputs, np.asarray(y))
-    step = max(1, at_once // max(1, outputs.shape[1] * size))
+    each = size if full or entries is None else entries
+    step = max(1, at_once // max(1, outputs.shape[1] * each))
     information = np.zeros((size, size) if full else size)
     gradient = np.zeros(size)
     for start in range(0, len(outputs), step):
         part = slice(start, min(start + step, len(outputs)))
-        made, jacobian = (np.asarray(values, np.float64) for values in jacobians(part))
-        curved, slope = _curvature(task, made, jacobian, target[part], noise)
-        information = information + curved
-        gradient = gradient + slope
+        made, slopes = jacobians(part)
+        steep, rows = _likelihood(task, np.asarray(made, np.float64), target[part], noise)
+        own = [slopes[name] for name in tensors]
+        gradient += np.concatenate([tensor.total(steep) for tensor in own])
+        if full:
+            curved = rows @ np.concatenate([tensor.whole() for tensor in own], axis=2)
+            curved = curved.reshape(-1, size)
+            information += curved.T @ curved
+        else:
+            information += np.concatenate([tensor.squares(rows) for tensor in own])
     mean = np.concatenate(flat)
     prior = float(task.prior_precision)
     zeros = np.zeros(size)
@@ -186,7 +229,7 @@ def laws(
             q = Gaussian(slope, precision)
             return q.named(entries_of(shapes)) if named else q
         parts = zip(tensors, np.split(slope, ends), np.split(precision, ends), strict=True)
-        q = Product({n: DiagonalGaussian(s.copy(), p.copy()) for n, s, p in parts})
+        q = Product({n: DiagonalGaussian(s, p) for n, s, p in parts})
         return q.named({n: entries_of({"": shape}) for n, shape in shapes.items()}) if named else q
 
     factor = law(apply(information, mean) + gradient, information)
@@ -195,7 +238,7 @@ def laws(
 
 def _prior_mean(task: Task, tensors: Mapping[str, Array]) -> Array:
     """Return the prior's mean (p,); a StructureError for tensors of other names or shapes."""
-    known = task.prior_mean
+    known = without_tensors(task.prior_mean)
     if known is None:
         return np.zeros(sum(tensor.size for tensor in tensors.values()))
     shapes = {name: np.shape(tensor) for name, tensor in tensors.items()}
@@ -262,24 +305,22 @@ def entries_of(shapes: Mapping[str, Shape]) -> list[str]:
     return [f"{name}[{at(i)}]" for name, shape in shapes.items() for i in np.ndindex(shape)]
 
 
-def _curvature(
-    task: Task, outputs: Array, jacobian: Array, y: Array, noise: float
-) -> tuple[Array, Array]:
-    """Return curvature (p,) or (p, p) and gradient (p,) of some records' log likelihood."""
+def _likelihood(task: Task, outputs: Array, y: Array, noise: float) -> tuple[Array, Array]:
+    """Return slopes (n, K) of each record's log likelihood in its outputs, and rows (n, r, K) whose
+    squares are its curvature.
+    """
+    size = outputs.shape[1]
     if task.likelihood == CLASSIFICATION:
-        if outputs.shape[1] == 1:  # log odds: the other class has the logit zero
-            outputs, jacobian = (np.insert(v, 0, 0.0, axis=1) for v in (outputs, jacobian))
-        chances = softmax(outputs, axis=1)
-        slopes = np.eye(chances.shape[1])[y] - chances
-        centred = jacobian - np.einsum("nk,nkp->np", chances, jacobian)[:, None]
-        rows = np.sqrt(chances)[..., None] * centred
+        # Log odds: the other class has the logit zero.
+        logits = np.insert(outputs, 0, 0.0, axis=1) if size == 1 else outputs
+        chances = softmax(logits, axis=1)
+        identity = np.eye(chances.shape[1])
+        slopes = (identity[y] - chances)[:, -size:]
+        rows = np.sqrt(chances)[..., None] * (identity - chances[:, None])[..., -size:]
     else:
         slopes = (y - outputs) / noise
-        rows = jacobian / np.sqrt(noise)
-    gradients = np.einsum("nk,nkp->np", slopes, jacobian)
-    rows = gradients if task.fisher == EMPIRICAL else rows.reshape(-1, rows.shape[-1])
-    curved = rows.T @ rows if task.curvature == FULL else np.square(rows).sum(0)
-    return curved, gradients.sum(0)
+        rows = np.broadcast_to(np.eye(size) / np.sqrt(noise), (len(y), size, size))
+    return slopes, slopes[:, None] if task.fisher == EMPIRICAL else rows
 
 
 def _target(task: Task, outputs: Array, target: Array) -> tuple[Array, float]:

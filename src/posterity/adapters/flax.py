@@ -174,10 +174,13 @@ def _laws(params: Any, apply: Apply, x: ArrayLike, y: ArrayLike, task: core.Task
 
     each = jitted(jax.vmap(jax.jacrev(one, has_aux=True), in_axes=(None, 0)))
 
-    def jacobians(part: slice) -> tuple[np.ndarray, np.ndarray]:
+    def jacobians(part: slice) -> tuple[np.ndarray, dict[str, core.Slopes]]:
         slopes, made = each(own, inputs[part])
-        flat = [np.asarray(slopes[n], np.float64).reshape(*made.shape, -1) for n in own]
-        return np.asarray(made), np.concatenate(flat, axis=2)
+
+        def flat(slope):
+            return core.Slopes(np.asarray(slope, np.float64).reshape(*made.shape, -1))
+
+        return np.asarray(made), {name: flat(slope) for name, slope in slopes.items()}
 
     tensors = {name: np.asarray(value, np.float64) for name, value in own.items()}
     return core.laws(task, tensors, np.asarray(jitted(compute)(own, inputs)), jacobians, y)

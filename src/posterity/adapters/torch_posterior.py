@@ -5,6 +5,7 @@ the Fisher information. Tensors have their names in the state dict. Tested with 
 """
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Unpack
 
@@ -13,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from posterity.adapters import fisher as core
 from posterity.adapters.shared import Laws, library, unsupported
+from posterity.arrays.tree import tree_map
 from posterity.arrays.typing import KeyArray
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution, Gaussian, Product
@@ -118,41 +120,113 @@ def _laws(module: Any, x: object, y: ArrayLike, task: core.Task) -> Laws:
                 expected="one tensor, with a row (n, K) for each of n records",
                 fix="Keep the last axis; wrap a module that returns more than logits or values.",
             )
-        jacobians = _jacobians(torch, module, own, inputs)
+        linear = _linear(torch, module, own, inputs[:1])
+        jacobians = _jacobians(torch, module, own, inputs, linear)
         tensors = {name: _numpy(value) for name, value in own.items()}
         labels = _numpy(y) if torch.is_tensor(y) else y
-        return core.laws(task, tensors, _numpy(torch.cat(made)), jacobians, labels)
+        rest = sum(v.numel() for n, v in own.items() if n.rpartition(".")[0] not in linear)
+        entries = rest + sum(layer.in_features + layer.out_features for layer in linear.values())
+        outputs = _numpy(torch.cat(made))
+        return core.laws(task, tensors, outputs, jacobians, labels, entries=entries)
     finally:
         for part, mode in training.items():
             part.training = mode
 
 
-def _jacobians(torch: Any, module: Any, own: dict[str, Any], inputs: Any) -> core.Jacobians:
-    """Return Jacobians of all records at once, or one by one if an operation requires it."""
+def _linear(torch: Any, module: Any, own: dict[str, Any], record: Any) -> dict[str, Any]:
+    """Return, by name, the linear layers of these tensors that a record passes once, as one row,
+    and whose weights nothing else uses.
+    """
+    passed = dict[str, list[Any]]()
+    names = dict.fromkeys(name.rpartition(".")[0] for name in own)
+    layers = {n: module.get_submodule(n) for n in names}
+    layers = {n: layer for n, layer in layers.items() if type(layer) is torch.nn.Linear}
 
-    def one(weights: Any, record: Any) -> tuple[Any, Any]:
-        made = torch.func.functional_call(module, weights, (record[None],))[0]
-        return made, made
+    def keep(name):
+        return lambda layer, given, made: passed.setdefault(name, []).append((*given, made))
+
+    hooks = [layer.register_forward_hook(keep(name)) for name, layer in layers.items()]
+    try:
+        with torch.enable_grad():
+            last = module(record).grad_fn
+    finally:
+        for hook in hooks:
+            hook.remove()
+    uses: Counter[int] = Counter()
+    seen = set()
+    todo = [] if last is None else [last]
+    while todo:
+        node = todo.pop()
+        for parent, _ in node.next_functions:
+            uses[id(getattr(parent, "variable", None))] += 1
+            if parent is not None and parent not in seen:
+                seen.add(parent)
+                todo.append(parent)
+
+    def once(name):
+        rows = [tensor.shape[:-1] for given in passed.get(name, []) for tensor in given]
+        weights = [weight for weight in layers[name].parameters() if weight.requires_grad]
+        return rows == [(1,), (1,)] and all(uses[id(weight)] == 1 for weight in weights)
+
+    return {name: layer for name, layer in layers.items() if once(name)}
+
+
+def _jacobians(
+    torch: Any, module: Any, own: dict[str, Any], inputs: Any, linear: dict[str, Any]
+) -> core.Jacobians:
+    """Return Jacobians of all records at once, or one by one if an operation requires it.
+
+    Those by the weights of ``linear`` layers are products: a shift of what such a layer gives has
+    the Jacobian of its bias.
+    """
+    like = next(iter(own.values()))
+    rest = {name: value for name, value in own.items() if name.rpartition(".")[0] not in linear}
+    shifts = {name: like.new_zeros(layer.out_features) for name, layer in linear.items()}
+    moved = rest | shifts
+
+    def one(values: Any, record: Any) -> tuple[Any, Any]:
+        given = {}
+
+        def shifted(name):
+            def hook(layer, inputs, made):
+                given[name] = inputs[0][0]
+                return made + values[name]
+
+            return hook
+
+        hooks = [at.register_forward_hook(shifted(n), prepend=True) for n, at in linear.items()]
+        weights = {name: values[name] for name in rest}
+        try:
+            made = torch.func.functional_call(module, weights, (record[None],))[0]
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return made, (made, given)
 
     each = torch.func.vmap(torch.func.jacrev(one, has_aux=True), in_dims=(None, 0))
 
     def singly(record: Any) -> tuple[Any, Any]:
-        def outputs(*weights):
-            return one(dict(zip(own, weights, strict=True)), record)[0]
+        def outputs(*values):
+            return one(dict(zip(moved, values, strict=True)), record)[0]
 
-        slopes = torch.autograd.functional.jacobian(outputs, (*own.values(),))
-        return one(own, record)[0], torch.cat([slope.flatten(1) for slope in slopes], dim=1)
+        slopes = torch.autograd.functional.jacobian(outputs, (*moved.values(),))
+        return dict(zip(moved, slopes, strict=True)), one(moved, record)[1]
 
-    def jacobians(part: slice) -> tuple[np.ndarray, np.ndarray]:
+    def jacobians(part: slice) -> tuple[np.ndarray, dict[str, core.Slopes]]:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
             try:
-                slopes, made = each(own, inputs[part])
-                flat = torch.cat([slopes[name].flatten(2) for name in own], dim=2)
+                slopes, (made, given) = each(moved, inputs[part])
             except RuntimeError:  # such as recurrent layers, which write in place
-                pairs = [singly(record) for record in inputs[part]]
-                made, flat = (torch.stack(list(parts)) for parts in zip(*pairs, strict=True))
-        return _numpy(made), _numpy(flat)
+                parts = [singly(record) for record in inputs[part]]
+                slopes, (made, given) = tree_map(lambda *own: torch.stack(own), *parts)
+        flat = {name: _numpy(slope.flatten(2)) for name, slope in slopes.items()}
+        found = {name: core.Slopes(flat[name]) for name in rest}
+        for layer, rows in given.items():
+            within = f"{layer}." if layer else ""
+            found[f"{within}bias"] = core.Slopes(flat[layer])
+            found[f"{within}weight"] = core.Slopes(flat[layer], _numpy(rows))
+        return _numpy(made), found
 
     return jacobians
 

@@ -14,8 +14,8 @@ from posterity.runtime.lazy import jnp
 def as_leaf(value: Any) -> Real:
     """``value`` as a floating-point array of one's own: JAX's stay, all else becomes NumPy's.
 
-    float32 and float64 keep their precision; whole numbers and float16 become float64 (JAX's, the
-    widest that JAX is set to).
+    float32 and float64 keep their precision; whole numbers, float16 and bfloat16 become float64
+    (JAX's, the widest that JAX is set to).
 
     Raises:
         ParameterError: for complex numbers, text and other things that are no real numbers, and for
@@ -30,7 +30,7 @@ def as_leaf(value: Any) -> Real:
     except ValueError as error:
         raise _unreal(f"parameters that are no array ({error})") from error
     if array.dtype not in (np.float32, np.float64):
-        if array.dtype.kind not in "biuf":
+        if kind_of(array.dtype) not in "biuf":
             raise _unreal(f"parameters of dtype {array.dtype}")
         array = array.astype(np.float64)
     return frozen(array)
@@ -43,6 +43,11 @@ def as_leaves(values: Mapping[str, Any]) -> dict[str, Real]:
     if one is None:
         return made
     return {n: leaf if is_jax(leaf) else jnp.asarray(leaf, one.dtype) for n, leaf in made.items()}
+
+
+def kind_of(dtype: Any) -> str:
+    """Return NumPy's letter of a type, that of floats for bfloat16 too, which NumPy calls void."""
+    return "f" if str(dtype) == "bfloat16" else getattr(dtype, "kind", "")
 
 
 def frozen(array: ArrayLike) -> Any:

@@ -47,13 +47,17 @@ def blocks(column: Sequence[Any]) -> Iterator[tuple[Sequence[Any], np.ndarray]]:
 
 
 def stacked(like: PyTree, trees: Sequence[Any]) -> Any:
-    """Return one tree of stacked leaves; ValueError if the trees differ in structure."""
+    """Return one tree of stacked leaves, views of them if it is one; ValueError if the trees differ
+    in structure.
+    """
     return rows(like, [[frozen(_stack(column))] for column in columns(like, trees)])[0]
 
 
 def _stack(column: Sequence[Any]) -> np.ndarray:
     """Stack arrays; for many small ones this is ten times as fast as ``np.array``."""
     shape = np.shape(column[0])
+    if len(column) == 1:
+        return np.asarray(column[0])[None]
     if not shape or {*map(np.shape, column)} != {shape}:
         return np.array(column)
     return np.concatenate(column).reshape(len(column), *shape)

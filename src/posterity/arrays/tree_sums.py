@@ -7,7 +7,8 @@ from typing import Any, Self
 import numpy as np
 
 from posterity.arrays.exact_sums import condensed, exact_sum
-from posterity.arrays.stacks import blocks, columns, rows
+from posterity.arrays.leaves import frozen
+from posterity.arrays.stacks import CHUNK, blocks, columns, rows
 from posterity.arrays.tree import Node, leaves
 from posterity.arrays.typing import PyTree
 
@@ -63,6 +64,30 @@ class TreeSum(Node):
         terms += [_flat(like, add)] if add else []
         terms += [-_flat(like, take)] if take else []
         return self._of_terms(like, np.concatenate(terms))
+
+
+def total(trees: Sequence[Any], *, together: int = CHUNK) -> Any:
+    """Return the sum of one or more trees, rounded once: the value of their :class:`TreeSum`, of
+    large trees so many numbers ``together``, which bounds the memory beside the sum's own.
+
+    Errors are those of :meth:`TreeSum.of`.
+    """
+    like = trees[0]
+    own = columns(like, trees)
+    if sum(np.size(column[0]) for column in own) * len(trees) <= together:
+        return TreeSum.of(trees).value
+    return rows(like, [[frozen(_total(column, together))] for column in own])[0]
+
+
+def _total(column: Sequence[Any], together: int) -> np.ndarray:
+    flat = [np.reshape(leaf, -1) for leaf in column]
+    result = np.empty(len(flat[0]))
+    pieces = -(-result.size * len(flat) // together)
+    step = max(1, -(-result.size // max(1, pieces)))
+    for start in range(0, result.size, step):
+        part = slice(start, start + step)
+        result[part] = exact_sum(np.array([leaf[part] for leaf in flat]))[0]
+    return result.reshape(np.shape(column[0]))
 
 
 # --- trees as rows of numbers --------------------------------------------------------------------

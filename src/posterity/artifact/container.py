@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+import ml_dtypes  # makes bfloat16 a type of NumPy
 import numpy as np
 
 from posterity.arrays.typing import Shape
@@ -29,6 +30,8 @@ MAX_AXES = 32
 """As many as NumPy allowed before its second version."""
 CODES = {
     "bool": "BOOL",
+    ml_dtypes.bfloat16.__name__: "BF16",
+    "float16": "F16",
     "float32": "F32",
     "float64": "F64",
     **{f"int{n}": f"I{n}" for n in (8, 16, 32, 64)},
@@ -74,7 +77,7 @@ def unknown_type(name: str, dtype: object) -> ArtifactError:
     return ArtifactError(
         found=f"array {name!r} of type {dtype}",
         expected=f"one of {sorted(CODES)}",
-        fix="Convert it to float64 first.",
+        fix="Convert it to one of these first.",
     )
 
 

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from posterity.arrays.leaves import kind_of
 from posterity.arrays.tree import LABEL
 from posterity.artifact.container import CODES, Spec, altered, is_shape, unknown_type
 from posterity.artifact.registry import ARRAY, CODECS, codec_of
@@ -128,8 +129,10 @@ def _checked(plain: Any, path: str) -> Any:
 
 
 def _array(array: np.ndarray, path: str) -> np.ndarray:
-    # The minimum and maximum suffice, and need no memory.
-    if array.dtype.kind == "f" and not np.isfinite([array.min(), array.max()]).all():
+    with np.errstate(invalid="ignore"):  # NaN in bfloat16
+        # The minimum and maximum suffice, and need no memory.
+        finite = kind_of(array.dtype) != "f" or np.isfinite([array.min(), array.max()]).all()
+    if not finite:
         wrong = array[~np.isfinite(array)]
         raise ParameterError(
             found=f"{wrong[0]} at {path!r} ({wrong.size} such values)",

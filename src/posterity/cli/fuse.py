@@ -121,7 +121,10 @@ def fuse(settings: Settings) -> Data:
     settings.check_outputs(*paths)
     plate = settings["plate"]
     plot = settings.path("output.plot")
+    personal = settings["model.personal"]
+    pooled = personal not in (None, False)
     checkpoint = settings.checkpoint
+    asked = settings.path("output.checkpoint") if pooled else checkpoint  # there nothing is resumed
     if plate is not None and plot is None:
         raise incomplete(f"--plate {plate}", "--plot FILE")
     options = {name: settings[name] for name in OF_FUSE}
@@ -141,15 +144,13 @@ def fuse(settings: Settings) -> Data:
             read=files.read,
             progress=moved,
             prior=before,
-            checkpoint=checkpoint,
-            personal=settings["model.personal"],
+            checkpoint=asked,
+            personal=personal,
             warn=False,  # doubts are in the result
             **options,
         )
     result: Any = fusion.posterior if fusion.ledger is None else fusion.ledger
-    personal = settings["model.personal"]
-    pooled = personal not in (None, False)
-    known = distance_of_pooled(fusion, inputs, personal) if pooled else distance_of(fusion, inputs)
+    known = distance_of_pooled(fusion, inputs) if pooled else distance_of(fusion, inputs)
     if plot is not None:  # before the result: if drawing fails, no file is left
         from posterity.reporting.plots import plot_matching
 

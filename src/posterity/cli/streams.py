@@ -136,7 +136,8 @@ def in_shell(text: str) -> str:
 
 
 def _flag(argument: re.Match[str]) -> str:
-    value = (argument[2] or "").strip("'").lower()
+    value = argument[2] or ""
+    value = value if value.startswith("'") else value.lower()
     return f"--{argument[1].replace('_', '-')} {value}".rstrip()
 
 
@@ -166,7 +167,8 @@ def guarded(call: Callable[[], Any], as_json: bool) -> int:
 
 
 def _print_error(error: BaseException, as_json: bool) -> int:
-    found, expected, fix, code = explain(error)
+    *sentences, code = explain(error)
+    found, expected, fix = map(in_shell, sentences)
     kind = "UsageError" if code == UsageError.exit_code else type(error).__name__
     data = {"type": kind, "found": found, "expected": expected, "fix": fix, "exit_code": code}
     line = printable(f"error: found {found}; expected {expected}; next: {fix}")

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from posterity.arrays import tree_sums
 from posterity.arrays.namespace import compiled
 from posterity.arrays.tree import leaves, map_leaves
-from posterity.arrays.tree_sums import TreeSum
 from posterity.arrays.typing import Bool, Flat, Float, Floats, PyTree, Real
 from posterity.errors import StructureError
 from posterity.families.distribution import unsaid
@@ -128,7 +128,7 @@ class ExponentialFamily(VectorSpace):
                 total = at_rest(terms[0] + terms[1])  # pyright: ignore[reportOperatorIssue]
             if all(np.isfinite(leaf).all() for leaf in leaves(total)):
                 return total
-        return with_names(TreeSum.of(terms).value, names_of(self))
+        return with_names(tree_sums.total(terms), names_of(self))
 
     def parts(self) -> Sequence["ExponentialFamily"]:
         """Return the independent parts; a law that is not composed is its only part."""

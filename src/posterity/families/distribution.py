@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from posterity.arrays.leaves import kind_of
 from posterity.arrays.namespace import is_traced, namespace
 from posterity.arrays.tree import LABEL, Node, leaves, map_leaves
 from posterity.arrays.typing import Bool, Float, Floats, Int, KeyArray, PyTree, Real, Shape
@@ -354,7 +355,7 @@ def fitted(shape: PyTree, z: PyTree, law: Distribution | None = None) -> Any:
         elif all(isinstance(axis, int) for axis in shape):
             array: Any = part if hasattr(part, "shape") else namespace(part).np.asarray(part)
             own = len(array.shape) - len(shape)
-            number = is_jax(array) or array.dtype.kind in "biuf"
+            number = is_jax(array) or kind_of(array.dtype) in "biuf"
             if number and own >= 0 and array.shape[own:] == shape:
                 leading.append(array.shape[:own])
                 return array

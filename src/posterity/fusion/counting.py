@@ -56,7 +56,7 @@ def chosen_rule(
     elif _differ(sites):
         why = "since sites started from different priors (prior= says which one to count)"
         return Choice(Rule.BARYCENTER, why)
-    twice = _counted_twice(sites, level)
+    twice = counted_twice(sites, level)
     found = () if twice is None else (twice.doubt,)
     if plan.rule is None and twice is not None and twice.certain:
         return Choice(Rule.BARYCENTER, "since a sum would count data twice", found)
@@ -123,7 +123,7 @@ class _Twice(NamedTuple):
         return doubt(Kind.COPY, 0.0, self.first, other=self.second, what=self.what, more=further)
 
 
-def _counted_twice(sites: Sites, level: float) -> _Twice | None:
+def counted_twice(sites: Sites, level: float) -> _Twice | None:
     """Return what is in two sites: data of one site; the same posterior, to the last bit or closer
     than by a chance of ``level``; or None.
     """

@@ -11,7 +11,7 @@ from posterity.errors import CHOOSE, StructureError, UsageError
 from posterity.families import Gaussian
 from posterity.families.checks import check_proper
 from posterity.families.names import names_of, some
-from posterity.fusion.doubts import Doubt, Kind, doubt, more
+from posterity.fusion.differing_check import doubts
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Rule
 from posterity.fusion.plan import Plan, items
@@ -77,13 +77,16 @@ class DifferingSites(SitesInMemory):
             )
 
 
-def fuse_differing(posteriors: Any, plan: Plan, personal: Any, **others: Any) -> Fusion:
+def fuse_differing(
+    posteriors: Any, plan: Plan, personal: Any, level: float, **others: Any
+) -> Fusion:
     """Return the fusion of sites whose coefficients vary about a population's.
 
     Args:
         posteriors: as for :func:`posterity.fuse`, Gaussians or ledgers of such.
         plan: the other arguments, of which only ``prior`` suits this.
         personal: as for :func:`posterity.fuse`.
+        level: as for :func:`posterity.fuse`.
         others: arguments that do not suit it either, None unless they were passed.
 
     Raises:
@@ -95,8 +98,8 @@ def fuse_differing(posteriors: Any, plan: Plan, personal: Any, **others: Any) ->
     if passed:
         raise UsageError(
             found=f"personal= with {'=, '.join(passed)}=",
-            expected="of the other arguments only prior= and progress=",
-            fix="Leave them out: each site's coefficients have their own names.",
+            expected="no choice of how sites are matched and summed",
+            fix="Leave it out: coefficients are matched by name, and all sites are in memory.",
         )
     if plan.prior is not None:
         _check_gaussian(plan.prior, "as the prior")
@@ -106,12 +109,13 @@ def fuse_differing(posteriors: Any, plan: Plan, personal: Any, **others: Any) ->
     known = {site: sites.estimates[site] for site in sorted(sites.estimates)}
     names = tuple(dict.fromkeys(name for own in known.values() for name in own.names))
     wide = {site: own.over(names) for site, own in known.items()}
-    messages, found = _sound(wide)
+    messages, wider = _sound(wide)
     prior = _prior(plan.prior, [*wide.values()], names)
     joint = RandomEffects.of(prior, personal)
     factors = {site: joint.factor(message) for site, message in messages.items()}
     ledger = Ledger(joint).extend(factors, independent=True)
     effects = effects_of(ledger)
+    found = [*doubts(sites, prior, effects, level, wider)]
     why = "since sites' coefficients vary about those of a population"
     how = Rule.PRODUCT, Divergence.REVERSE
     about: Any = {"why": why, "doubts": tuple(found), "effects": effects}
@@ -175,8 +179,8 @@ def _check_names(estimates: dict[str, Estimate]) -> None:
         estimates[site] = own._replace(names=tuple(map(str, range(len(own.message.linear)))))
 
 
-def _sound(sites: Mapping[str, Estimate]) -> tuple[dict[str, Normal], list[Doubt]]:
-    """Return messages without negative precisions, which no records can have; and doubts."""
+def _sound(sites: Mapping[str, Estimate]) -> tuple[dict[str, Normal], list[str]]:
+    """Return messages without negative precisions, which no records can have; and their sites."""
     messages = {site: own.message for site, own in sites.items()}
     known = [*messages.values(), *(own.prior for own in sites.values() if own.prior is not None)]
     total = np.sum([np.abs(np.diagonal(own.precision)) for own in known], axis=0)
@@ -193,8 +197,7 @@ def _sound(sites: Mapping[str, Estimate]) -> tuple[dict[str, Normal], list[Doubt
             linear = unit * (onto @ (own.linear / unit))
             own = Normal(linear, scale * (onto @ (own.precision / scale) @ onto))
         result[site] = own
-    found = [doubt(Kind.WIDER, site=wider[0], more=more(len(wider) - 1))] if wider else []
-    return result, found
+    return result, wider
 
 
 def _prior(prior: Any, sites: Sequence[Estimate], names: tuple[str, ...]) -> Gaussian:

@@ -103,8 +103,10 @@ def fuse(
         personal: for sites that truly differ, of Gaussian coefficients: True if all coefficients
             vary normally about those of a population, or those that do, by name or number; a
             mapping gives the prior median of each one's spread between sites, which by default is
-            the sites' median standard error. A site may lack coefficients. The result has the
-            population (:attr:`Fusion.population`); only ``prior`` can be passed beside it.
+            twice the sites' median standard error, or what sites' estimates tell if that is more. A
+            site may lack coefficients. The result has the population
+            (:attr:`Fusion.population`); of what changes a fusion only ``prior`` can be passed
+            beside it.
         weights: for the barycentre, a positive weight for each site; by default equal.
         absorb: whether to merge components into which a local fit split one: those that the lower
             bound of the site's fit merges, and unmatched ones, unless other sites contradict; and
@@ -166,9 +168,8 @@ def fuse(
     if personal is not False and personal is not None:
         from posterity.fusion.differing import fuse_differing  # most fusions need no models
 
-        changed = None if level == LEVEL else level
-        others = {"weights": weights, "checkpoint": checkpoint, "level": changed}
-        fusion = fuse_differing(posteriors, plan, personal, **others)
+        others = {"weights": weights, "checkpoint": checkpoint}
+        fusion = fuse_differing(posteriors, plan, personal, level, **others)
         warn_of(fusion.doubts if warn else ())
         return fusion
     sites = read_sites(posteriors, plan)

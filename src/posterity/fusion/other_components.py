@@ -24,7 +24,7 @@ MOST = 2**22  # Largest number of floats for comparing all components with all g
 
 
 def strangers(groups: Groups, level: float) -> Iterator[Doubt]:
-    """Yield a doubt about the site that shares the fewest components, if it would not by chance, or
+    """Yield a doubt about the site that shares fewest components, if it would not by chance, or
     about one whose own components scatter unlike all others; or about all if none is shared.
     """
     block = groups.block
@@ -35,7 +35,11 @@ def strangers(groups: Groups, level: float) -> Iterator[Doubt]:
         return
     number = np.bincount(groups.site, minlength=sites)
     own = np.bincount(groups.site, shared, sites)
-    evidence = of_sharing(number, own) - np.log(sites)
+    has = np.zeros((sites, len(groups.holders)), bool)
+    has[groups.site, groups.fused] = True
+    many = max(sites, len(np.unique(groups.everywhere[0])))
+    # There are two tests of each site, this and that of scatter.
+    evidence = of_presence(has, groups.holders, many) - np.log(2 * sites)
     at = int(np.lexsort((np.array(block.names), -np.round(evidence, 6)))[0])
     if sites > 2 and evidence[at] > -np.log(level):
         rest = (own.sum() - own[at]) / (number.sum() - number[at])
@@ -49,17 +53,37 @@ def strangers(groups: Groups, level: float) -> Iterator[Doubt]:
         yield doubt(Kind.SCATTER, most, block.names[site], **facts)
 
 
-def of_sharing(number: Int[Array, " sites"], own: Float[Array, " sites"]) -> Array:
-    """Return the nats of each site's having at most ``own`` shared components of its ``number``.
-    Given the other sites', this is beta-binomial, with a prior of half a component each way.
+def of_presence(
+    has: Bool[Array, "sites fused"], holders: Int[Array, " fused"], many: int
+) -> Float[Array, " sites"]:
+    """Return the nats of each site's having so few of the components that others have, and so many
+    that none has.
+
+    A site has a component with the share of the others that have it, half a site more each way;
+    the number of its own is Poisson, with the others' mean. Both chances are combined as Fisher
+    does.
+
+    Args:
+        has: whether a site has a component.
+        holders: number of sites that have each component, these among them.
+        many: number of all sites.
     """
-    betaln = scipy.special.betaln
-    yes = own.sum() - own + 0.5
-    no = number.sum() - number - yes + 1.0
-    k = np.arange(number.max() + 1)[:, None]
-    ways = -np.log(number + 1.0) - betaln(number - k + 1.0, k + 1.0)
-    logs = ways + betaln(k + yes, number - k + no) - betaln(yes, no)
-    return -scipy.special.logsumexp(np.where(k <= own, logs, -np.inf), axis=0)
+    others = holders - has
+    common = others > 0
+    chance = np.where(common, np.minimum(others + 0.5, many - 0.5) / many, 0.0)
+    shared = (has & common).sum(1)
+    ways = np.zeros((len(has), shared.max(initial=0) + 1))
+    ways[:, 0] = 1.0
+    for share in chance.T[:, :, None]:
+        one_more = ways[:, :-1] * share
+        ways *= 1 - share
+        ways[:, 1:] += one_more
+    few = np.where(np.arange(ways.shape[1]) <= shared[:, None], ways, 0.0).sum(1)
+    own = (has & ~common).sum(1)
+    rate = ((holders == 1).sum() - own + 0.5) / max(many - 1, 1)
+    product = few * np.where(own > 0, scipy.special.pdtrc(own - 1, rate), 1.0)
+    product = np.clip(product, np.finfo(float).tiny, 1.0)
+    return -np.log(product * (1 - np.log(product)))
 
 
 def _of_scatter(
@@ -88,7 +112,7 @@ def _of_scatter(
         scatter = len(mine) * mine.var(0) + len(rest) * rest.var(0)
         error = np.sqrt(scatter / freedom * (1 / len(mine) + 1 / len(rest)))
         chance = 2 * scipy.special.stdtr(freedom, -np.abs(step) / error)
-        evidence = -np.log(chance * len(sites) * logs.shape[1])
+        evidence = -np.log(2 * chance * len(sites) * logs.shape[1])
         column = int(evidence.argmax())
         yield float(evidence[column]), site, column, float(step[column])
 

@@ -52,12 +52,15 @@ class Nodes(NamedTuple):
     mean: Float[np.ndarray, "m d"]
     covariance: Float[np.ndarray, "m d d"]
 
+    def marginals(self, more: Any = 0.0) -> MixedMarginal:
+        """Return the law of each coefficient (d,), with ``more`` variance at each node."""
+        sds = np.sqrt(np.diagonal(self.covariance, axis1=1, axis2=2) + more)
+        return MixedMarginal(self.weights, Closed(NORMAL, (self.mean, sds)))
+
     def interval(self, level: float, more: Any = 0.0) -> Float[np.ndarray, "d 2"]:
         """Return the central interval of each coefficient, with ``more`` variance at each node."""
         BETWEEN.check(level=level)
-        sds = np.sqrt(np.diagonal(self.covariance, axis1=1, axis2=2) + more)
-        law = MixedMarginal(self.weights, Closed(NORMAL, (self.mean, sds)))
-        return np.stack(law.interval(level), axis=-1)
+        return np.stack(self.marginals(more).interval(level), axis=-1)
 
     def spread_interval(self, level: float) -> Float[np.ndarray, "p 2"]:
         """Return the central interval of each spread."""

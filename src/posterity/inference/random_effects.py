@@ -7,9 +7,10 @@ spreads have the restricted likelihood (harville1977). ``D`` has no correlations
 dozens of sites, and matter little to the population's coefficients.
 
 The point estimate of a spread maximises the restricted likelihood. Intervals integrate over the
-spreads (as dumouchel1994) under a log-normal prior, about twice the sites' typical standard error
-unless somebody expects another, which is calibrated from three sites on where spreads are of the
-order of the errors, and too narrow for few sites where they are many (docs/decisions/0059).
+spreads (as dumouchel1994) under a log-normal prior. Its median, unless somebody expects another, is
+twice the sites' typical standard error, and where the estimate is many errors, that estimate: else
+the prior would draw such spreads down, and intervals of few sites would be too narrow
+(docs/decisions/0059).
 """
 
 import dataclasses
@@ -60,7 +61,8 @@ class RandomEffects(Product):
 
     Blocks are ``coefficients``, a named :class:`Gaussian`, and ``log_spread``, a Gaussian named by
     the coefficients that differ; or in its place ``log_ratio``, of spreads in units of the median
-    over sites of that coefficient's standard error. A factor's ``coefficients`` are the natural
+    over sites of that coefficient's standard error, whose medians :class:`Effects` moves to REML's
+    estimates where these are larger. A factor's ``coefficients`` are the natural
     parameters of the Gaussian of a site's own coefficients.
 
     A ledger's posterior is no sum: it has the means and covariances of the population's
@@ -195,11 +197,14 @@ class Effects:
 
     @functools.cached_property
     def _spreads(self) -> Normal:
-        """The prior of the log spreads."""
+        """The prior of the log spreads. In units of errors its medians are the roots of the sums of
+        squares of what was expected and of the estimates.
+        """
         own = Normal.of(self._ahead)
         if RATIO not in self.prior.blocks:
             return own
-        return Normal(own.precision @ (own.mean + np.log(self.typical)), own.precision)
+        median = np.hypot(np.exp(own.mean) * self.typical, np.nan_to_num(self.spread))
+        return Normal(own.precision @ np.log(median), own.precision)
 
     @functools.cached_property
     def nodes(self) -> Nodes:
@@ -283,6 +288,16 @@ class Effects:
         """Return the central interval of each coefficient of a new site."""
         between = variances(self.nodes.log_spread, self.own, len(self.names))
         return self.nodes.interval(level, between)
+
+    def without(self, name: str) -> "Effects":
+        """Return the population of the other sites under the prior of the spreads that all have:
+        as few others may be alike by chance, they alone do not tell how far sites differ.
+        """
+        spreads = self._spreads
+        log_spread = Gaussian._of(precision_mean=spreads.linear, precision=spreads.precision)
+        common: Any = self.prior.blocks[BLOCKS[0]]
+        prior = RandomEffects(coefficients=common, log_spread=log_spread.named(self.personal))
+        return Effects(prior, {site: own for site, own in self.messages.items() if site != name})
 
     def site(self, name: str) -> Mixture:
         """Return the posterior of a site's own coefficients, shrunken towards the population."""

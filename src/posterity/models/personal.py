@@ -38,7 +38,8 @@ class Spreads:
     """Median of a spread, in the coefficient's prior standard deviations."""
     errors: float = 2.0
     """Median of a spread in the fusion of finished posteriors, in the sites' median standard error:
-    intervals then hold where few sites differ by as much (docs/decisions/0059)."""
+    intervals then hold where few sites differ by as much (docs/decisions/0059). It is more where
+    sites' estimates differ by more."""
     common: float = 1.5
     """Standard deviation of the part of log spreads that all coefficients have in common."""
     own: float = 0.75
@@ -46,6 +47,13 @@ class Spreads:
 
 
 SPREADS = Spreads()
+FARTHEST = 1e100
+"""Largest expected spread, and its inverse the smallest: squares of what is some deviations of the
+prior beyond remain numbers."""
+SPREAD = Constraint(
+    f"a positive number from {1 / FARTHEST:g} to {FARTHEST:g}",
+    lambda x: POSITIVE.allows(x) and 1 / FARTHEST <= x <= FARTHEST,
+)
 REGRESSION = Constraint(
     "a model with a linear predictor: LogisticRegression, LinearRegression, a PredictorModel",
     lambda model: isinstance(model, PredictorModel),
@@ -335,7 +343,7 @@ def _columns(personal: Any, size: int, names: Sequence[str] = ()) -> dict[int, f
     spreads: list[Any] = [None] * len(columns)
     if isinstance(personal, Mapping):
         spreads = [*personal.values()]
-        POSITIVE.check(**{f"personal[{j}]": s for j, s in zip(columns, spreads, strict=True)})
+        SPREAD.check(**{f"personal[{j}]": s for j, s in zip(columns, spreads, strict=True)})
     return dict(sorted(zip(map(int, columns), spreads, strict=True)))
 
 
@@ -347,6 +355,6 @@ def _spread_prior(
     variance = known["variance"] if coefficients.diagonal else np.diagonal(known["covariance"])
     usual = spreads.typical * np.sqrt(variance)
     typical = np.array([usual[j] if s is None else s for j, s in expected.items()], float)
-    POSITIVE.check(**{f"personal[{j}]": s for j, s in zip(expected, typical.tolist(), strict=True)})
+    SPREAD.check(**{f"personal[{j}]": s for j, s in zip(expected, typical.tolist(), strict=True)})
     together = np.full((len(typical), len(typical)), spreads.common**2)
     return Gaussian.from_standard(np.log(typical), together + spreads.own**2 * np.eye(len(typical)))

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from posterity.arrays.leaves import kind_of
 from posterity.arrays.tree import Node, tree_leaves, tree_map
 from posterity.arrays.typing import Float, KeyArray, Real
 from posterity.errors import StructureError
@@ -137,7 +138,7 @@ def joined(sites: Iterable[Records], *, together: int = 1 << 16) -> Iterator[Rec
 
 
 def _widened(leaf: Real) -> Any:
-    kind = np.dtype(leaf.dtype).kind
+    kind = kind_of(np.dtype(leaf.dtype))
     wide = {"i": np.int64, "u": np.int64, "f": np.float64}.get(kind)
     return leaf if wide in (None, leaf.dtype) else leaf.astype(wide)
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from posterity.arrays.leaves import kind_of
 from posterity.arrays.tree import tree_map
 from posterity.artifact.aligned import is_topics
 from posterity.artifact.provenance import unnamed
@@ -229,7 +230,7 @@ def _dtype(value: Any, made: np.ndarray) -> Any:
 
 def odd_kinds(value: Any, made: np.ndarray) -> str:
     """Return the kinds of declared and stored types that are not those of real numbers."""
-    kinds = getattr(_dtype(value, made), "kind", "") + made.dtype.kind
+    kinds = kind_of(_dtype(value, made)) + kind_of(made.dtype)
     return kinds.strip("biuf")
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from posterity.arguments import one_of
+from posterity.arrays.leaves import kind_of
 from posterity.arrays.typing import Shape
 from posterity.errors import StructureError, UsageError
 from posterity.families.layers import Conv, Dense, Layers
@@ -140,8 +141,7 @@ def _parts_of(tree: PyTree) -> list[Part]:
     for place, (path, leaf) in enumerate(leaves_of(tree)):
         if not _is_array(leaf):
             continue
-        numeric = isinstance(leaf.dtype, np.dtype)
-        if not numeric or not np.issubdtype(leaf.dtype, np.floating) or not path:
+        if not isinstance(leaf.dtype, np.dtype) or kind_of(leaf.dtype) != "f" or not path:
             raise _strange(path, leaf, "an array of floats of NumPy or JAX in a layer")
         groups.setdefault(path[:-1], {})[path[-1]] = (place, leaf)
     if not groups:

@@ -1,9 +1,12 @@
 """The population that sites vary about, as data, in sentences and as a section of a page."""
 
+import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from posterity.families.marginals import Table
+from posterity.inference.population import BLOCKS
 from posterity.inference.random_effects import Effects, RandomEffects, effects_of
 from posterity.ledger import Ledger
 from posterity.reporting.markup import Markup, paragraph, table
@@ -14,6 +17,17 @@ def population_of(value: Any, level: float) -> dict[str, Any] | None:
     if not isinstance(value, Ledger) or not isinstance(value.prior, RandomEffects):
         return None
     return described(effects_of(value), level) if value.sites else None
+
+
+def tables_of(value: Any, tables: Sequence[Table]) -> tuple[Table, ...]:
+    """Return tables of the numbers of a posterior. Of a ledger whose sites differ there is one, of
+    the exact laws of the population's coefficients: its spreads are :func:`described` as such.
+    """
+    population = isinstance(value, Ledger) and isinstance(value.prior, RandomEffects)
+    if not population or not value.sites:
+        return tuple(tables)
+    law = effects_of(value).nodes.marginals()
+    return tuple(dataclasses.replace(own, law=law) for own in tables if own.block == BLOCKS[0])
 
 
 def described(effects: Effects, level: float) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from posterity.families.distribution import Distribution
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt
 from posterity.runtime.files import named
+from posterity.tabular.fused import PERSONAL
 from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.sites import sites_in, under
 
@@ -228,6 +229,8 @@ def _fused(inputs: Sequence[Source], result: Source | None) -> tuple[Source, lis
 
     kept = {} if result is None else result.provenance
     options: dict[str, Any] = {key: kept[key] for key in OF_FUSE if key in kept}
+    if PERSONAL in kept:
+        options = {"personal": json.loads(kept[PERSONAL])}
     if "components" in options:
         options["components"] = int(options["components"])
     if "absorb" in options:

@@ -10,17 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 import posterity
 from posterity.artifact import Inspection, open_artifact
 from posterity.artifact.many import Alone, Several, name_of, read_many
 from posterity.errors import CHOOSE, UsageError
-from posterity.families import Gaussian
 from posterity.families.names import names_of, some
 from posterity.fusion import Fusion
 from posterity.fusion import plan as plans
-from posterity.fusion.doubts import Doubt, Kind
 from posterity.fusion.networks.options import is_network
 from posterity.ledger import Ledger
 from posterity.runtime.files import named
@@ -32,8 +28,8 @@ from posterity.tabular.sites import MOST_SITES, as_provenance, sites_in, togethe
 if TYPE_CHECKING:
     from posterity.tabular.multicentre import Columns
 
-DIFFERENCES = (Kind.CONTRADICTION, Kind.DIFFERENCE)
-"""Kinds of doubts about coefficients that differ between sites."""
+PERSONAL = "personal"
+"""Where a file's provenance has the argument ``personal`` of its fusion."""
 Reader = Callable[[Path], tuple[Any, Inspection]]
 """A function that reads a file, as :func:`posterity.artifact.open_artifact`."""
 
@@ -110,7 +106,7 @@ def fused(
     if personal not in (None, False):
         alone = _in_memory(paths, inputs, read)
         columns = _columns(personal, alone, inputs)
-        options.pop("checkpoint", None)  # there is nothing to continue
+        inputs.record[PERSONAL] = json.dumps(columns, ensure_ascii=False)
         return posterity.fuse(alone, personal=columns, budget=budget, **options, progress=progress)
     files = [named(path) for path in paths]
     large = budget is not None or sum(plans.size_of(path) for _, path in files) > plans.IN_MEMORY
@@ -168,11 +164,11 @@ def provenance_of(fusion: Fusion, inputs: Inputs, options: Mapping[str, Any]) ->
     rebased = json.dumps(fusion.rebased, ensure_ascii=False)
     if len(fusion.rebased) > inputs.listed:
         rebased = f"{len(fusion.rebased)} sites"
-    record = {
-        "rule": fusion.rule.value,
-        "divergence": fusion.divergence.value,
-        "matching": str(options["matching"]),
-    }
+    record = {}
+    if PERSONAL not in inputs.record:
+        record["rule"] = fusion.rule.value
+        record["divergence"] = fusion.divergence.value
+        record["matching"] = str(options["matching"])
     if inputs.count > inputs.listed:  # a header has no room for the digests of a million files
         record["inputs"] = f"sha256 of names and digests: {inputs.all.hexdigest()}"
     else:
@@ -249,12 +245,10 @@ def _columns(personal: "Columns", sites: Sequence[Alone], inputs: Inputs) -> Any
     return [names[place] if place < len(names) else place for place in places]
 
 
-def distance_of_pooled(fusion: Fusion, inputs: Inputs, columns: "Columns") -> Distance:
+def distance_of_pooled(fusion: Fusion, inputs: Inputs) -> Distance:
     """Return how far partial pooling of files is from that of all records, which is 0 of linear
-    models and else unknown. Of regressions, only coefficients that sites share can contradict each
-    other.
+    models and else unknown.
     """
-    from posterity.tabular.multicentre import personal_of, places_of
     from posterity.tabular.one_shot import NOT_GAUSSIAN, expected_distance
 
     ledger = fusion.ledger
@@ -279,27 +273,5 @@ def distance_of_pooled(fusion: Fusion, inputs: Inputs, columns: "Columns") -> Di
                 f"the likelihoods of {some(silent)} {NOT_GAUSSIAN}, so coefficients, and spreads "
                 "between sites, may be far off"
             )
-    alone = {site: together.holding({site: together.entries[site]}) for site in together.sites}
-    doubts = posterity.fuse(alone, warn=False).doubts
-    heard += [str(own) for own in doubts if own.kind not in DIFFERENCES]
-    names = names_of(prior.coefficients).get("", ())
-    own = places_of(personal_of(columns, names), len(names))
-    heard += _contradictions(together, [place for place in range(len(names)) if place not in own])
     exact = recipe.conjugate and not heard
     return Distance(0.0 if exact else None, tuple(heard), tuple(notes))
-
-
-def _contradictions(ledger: Ledger, shared: Sequence[int]) -> list[str]:
-    """Return lines on sites that contradict each other in shared coefficients."""
-    names = names_of(ledger.prior).get("", ())
-
-    def marginal(law: Any) -> Gaussian:
-        part = Gaussian.from_standard(law.mean[shared], law.covariance[np.ix_(shared, shared)])
-        return part.named([names[place] for place in shared])
-
-    alone = {site: ledger.holding({site: ledger.entries[site]}).posterior for site in ledger.sites}
-    sites = {site: marginal(law) for site, law in alone.items() if shared and law.is_proper()}
-    doubts: tuple[Doubt, ...] = ()
-    if len(sites) > 1:
-        doubts = posterity.fuse(sites, prior=marginal(ledger.prior), warn=False).doubts
-    return [str(own) for own in doubts if own.kind in DIFFERENCES]

@@ -148,7 +148,8 @@ def concordance(
     time: np.ndarray, event: np.ndarray, entry: np.ndarray, risk: np.ndarray
 ) -> float | None:
     """Return the share of pairs, one with its event while the other was at risk and survived it, in
-    which the first had the higher risk; ties count half (harrell1996). None without such pairs.
+    which the first had the higher risk; ties count half (harrell1996). Who is censored at the time
+    of the event survived it. None without such pairs.
 
     >>> ones = np.ones(3)
     >>> concordance(np.array([1.0, 2.0, 3.0]), ones, 0 * ones, np.array([3.0, 1.0, 2.0]))
@@ -156,7 +157,8 @@ def concordance(
     """
     right = pairs = 0.0
     for own, when in zip(risk[event > 0], time[event > 0], strict=True):
-        others = risk[(time > when) & (entry < when)]
+        survived = (time > when) | ((time == when) & (event <= 0))
+        others = risk[survived & (entry < when)]
         right += (own > others).sum() + (own == others).sum() / 2
         pairs += len(others)
     return float(right / pairs) if pairs else None

@@ -15,6 +15,7 @@ from posterity.families.distribution import Distribution
 from posterity.families.marginals import Table
 from posterity.families.names import names_of
 from posterity.ledger import Ledger
+from posterity.reporting.population import tables_of
 from posterity.reporting.summary.components import Component, Layer, components_of, layers_of
 from posterity.reporting.summary.rows import (
     Influence,
@@ -117,7 +118,7 @@ def summarise(posterior: object, level: Any = 0.9) -> Summary:
             family=type(law).__name__,
             level=float(level),
             proper=bool(np.all(law.is_proper())),
-            tables=law.tables(known),
+            tables=tables_of(posterior, law.tables(known)),
             components=tuple(components_of(law, known)),
             layers=tuple(layers_of(law, known, float(level))),
             sites=() if ledger is None else tuple(sites_of(ledger)),
