@@ -37,7 +37,7 @@ def test_a_run_goes_on_where_it_ended_and_counts(tmp_path, monkeypatch):
 
     def measured(case):
         seen.append(case.kind)
-        found = {"true": 2.0, "reported": 1.0, "certificate": 4.0, "converged": True}
+        found = {"true": 2.0, "reported": 1.0, "certificate": 4.0, "bound": 4.0, "converged": True}
         return {
             "anew": {"status": "converged", "nats left": 0.0},
             "nats above the least of BFGS": 1e-9,

@@ -168,7 +168,9 @@ def guarded(call: Callable[[], Any], as_json: bool) -> int:
 
 def _print_error(error: BaseException, as_json: bool) -> int:
     *sentences, code = explain(error)
-    found, expected, fix = map(in_shell, sentences)
+    if "in configuration" not in sentences[0]:  # a file, whose arguments are no flags
+        sentences = [*map(in_shell, sentences)]
+    found, expected, fix = sentences
     kind = "UsageError" if code == UsageError.exit_code else type(error).__name__
     data = {"type": kind, "found": found, "expected": expected, "fix": fix, "exit_code": code}
     line = printable(f"error: found {found}; expected {expected}; next: {fix}")
