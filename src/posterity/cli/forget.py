@@ -10,8 +10,8 @@ from posterity.artifact import digest
 from posterity.artifact.aligned import names_in
 from posterity.cli import files
 from posterity.cli.jobs import Federated, federation_of
-from posterity.cli.options import Settings, incomplete, read
-from posterity.cli.recipes import reading_of
+from posterity.cli.options import Settings, incomplete, read, unwanted
+from posterity.cli.recipes import reading_of, texts_by_column
 from posterity.cli.report import status_of
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.errors import ArtifactError, UsageError
@@ -27,13 +27,16 @@ from posterity.tabular.recipe import recipe_in
 from posterity.tabular.reconcile import check_model
 from posterity.tabular.regressions import model_of
 from posterity.tabular.sites import kept
-from posterity.tabular.tables.reader import clean
+
+OF_SITES = ("output.receipt", "config", "sweeps", "allow_unconverged")
+"""Options of forgetting whole sites."""
 
 
 def _report(data: Data) -> str:
     if "withdrawn" in data:
+        records = "1 record" if data["withdrawn"] == 1 else f"{data['withdrawn']} records"
         return (
-            f"Forgot {data['withdrawn']} records of {printable(data['sites'][0])}, whose factor is "
+            f"Forgot {records} of {printable(data['sites'][0])}, whose factor is "
             "that of a fit without them: exact.\n"
             f"Wrote the ledger to {printable(data['output'])}"
         )
@@ -108,6 +111,13 @@ def _withdrawn(settings: Settings, path: Path, sites: tuple[str, ...]) -> Data:
     table = settings.path("data.file")
     if len(sites) != 1 or table is None:
         raise incomplete("--record", "one --site, and its table as --data FILE")
+    given = [place for place in OF_SITES if place in settings.values]
+    if given:
+        raise unwanted(
+            settings.flag(given[0]),
+            "beside --record",
+            "an option of forgetting a site, of which a receipt tells: of records none is issued",
+        )
     ledger, about = files.read_ledger(path)
     with bar("Fitting again") as moved:
         done = without_records(
@@ -115,7 +125,7 @@ def _withdrawn(settings: Settings, path: Path, sites: tuple[str, ...]) -> Data:
             about.provenance,
             sites[0],
             table,
-            {clean(name): clean(str(value)) for name, value in settings["record"].items()},
+            texts_by_column(settings["record"]),
             reading=reading_of(settings),
             progress=moved,
         )
