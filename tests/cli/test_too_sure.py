@@ -372,6 +372,29 @@ def test_records_of_several_rows_are_in_one_cluster(model):
     np.testing.assert_allclose(found[0], found[1], rtol=1e-6, atol=1e-12)
 
 
+@pytest.mark.parametrize("count", [6, 39, 40])
+def test_few_clusters_are_noted_beside_all_that_is_noted_without_clusters(count):
+    """In the file of a fit and of a federation, whose clusters are those of all sites."""
+    data = clustered("logistic", 1, count)
+    data["drug"] = np.where(data["y"] == 1, 1, np.arange(len(data["y"])) % 2)
+    put("t", **data)
+    half = data["ward"] % 2 == 0
+    for site, rows in (("a", half), ("b", ~half)):
+        put(site, **{name: own[rows] for name, own in data.items()})
+    line = "--target y --model logistic --columns x,drug -o"
+    for command in (
+        f"fit t.csv {line} t.safetensors",
+        f"federate a.csv b.csv {line} t.safetensors --intercept",
+    ):
+        before = [note for note in notes(command) if "pass --cluster" not in note]
+        after = notes(f"{command} --cluster ward")
+        assert {*before} <= {*after} and any("tell the target's" in note for note in before)
+        assert any("is skewed" in note for note in before)
+        assert sum(f"{count} clusters of 'ward'" in note for note in after) == (count < 40)
+        shown = " ".join(succeed("show", "t.safetensors").stdout.split())
+        assert ("clusters of 'ward'" in shown) == (count < 40)
+
+
 def test_what_has_no_sandwich_says_so():
     put("t", **clustered("logistic", 1))
     line = "--model logistic --target y --columns x --cluster ward"
