@@ -53,7 +53,7 @@ def test_a_posterior_by_name(shown):
     assert south["nats"] == pytest.approx(float(q.kl(shown.cavity("south"))))
     assert (south["most"]["name"], north["most"]["name"]) == ("dose", "dose")
     text = succeed("show", "ledger.safetensors").stdout
-    for part in ("Ledger of 2 sites, Gaussian", "adds, nats", "age", "north", "90 % from"):
+    for part in ("Ledger of 2 sites, Gaussian", "adds, nats", "age", "north", "95 % from"):
         assert part in text
 
 
