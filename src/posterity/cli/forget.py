@@ -21,6 +21,7 @@ from posterity.federation.forget import forget as forgotten
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt, issue
 from posterity.runtime.files import alongside
+from posterity.runtime.text import count
 from posterity.status import ProgressCallback, Status
 from posterity.tabular.forgetting import changed_records, spread_that_stays, without_records
 from posterity.tabular.recipe import recipe_in
@@ -34,7 +35,7 @@ OF_SITES = ("output.receipt", "config", "sweeps", "allow_unconverged")
 
 def _report(data: Data) -> str:
     if "withdrawn" in data:
-        records = "1 record" if data["withdrawn"] == 1 else f"{data['withdrawn']} records"
+        records = count(data["withdrawn"], "record")
         return (
             f"Forgot {records} of {printable(data['sites'][0])}, whose factor is "
             "that of a fit without them: exact.\n"
@@ -42,7 +43,7 @@ def _report(data: Data) -> str:
         )
     left = len(data["left"])
     state = data["status"]["state"]
-    count = "1 site is left" if left == 1 else f"{left} sites are left"
+    stay = "1 site is left" if left == 1 else f"{left} sites are left"
     if data["exact"]:
         how = "Exact: the posterior is, to the last bit, that of a ledger without them."
     elif not data["refined"]:
@@ -54,7 +55,7 @@ def _report(data: Data) -> str:
         nats = f"{data['distance']:.2g} nats"
         how = f"Not exact, {state}: more refinement would change it by about {nats}."
     return (
-        f"Forgot {', '.join(map(printable, data['sites']))}; {count}.\n"
+        f"Forgot {', '.join(map(printable, data['sites']))}; {stay}.\n"
         f"{how}\nWrote the ledger to {printable(data['output'])}, "
         f"the receipt to {printable(data['receipt'])}"
     )

@@ -150,7 +150,8 @@ def design(
         target = _in_units(recipe, recipe.target or "", target)
     beside = {n: values.get(getattr(recipe, n) or "") for n in ("exposure", "offset", "weights")}
     if dropped:
-        notes.append(f"{dropped} of {total} records are dropped, since a value is missing")
+        be = "is" if dropped == 1 else "are"
+        notes.append(f"{dropped} of {total} records {be} dropped, since a value is missing")
     if not (predicting or empty):
         notes += _notes_of_constants(recipe, plain, columns)
     x = np.column_stack(columns) if columns else np.zeros((len(lines), 0))

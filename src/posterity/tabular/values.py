@@ -8,7 +8,7 @@ import numpy as np
 
 from posterity.errors import ArtifactError, UsageError
 from posterity.families.names import some
-from posterity.runtime.text import listed
+from posterity.runtime.text import count, listed
 from posterity.tabular.reading import Reading
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.tables.numbers import is_numeric
@@ -188,9 +188,10 @@ def whole(
         row = cells.rows[first]
         name = next(n for n, place in places.items() if _is_gap(row[place], levels.get(n, ())))
         lines = [str(line) for line, one in zip(cells.lines, gap, strict=True) if one]
+        every = f", in lines {listed(lines)}" if len(lines) > 1 else ""
         raise ArtifactError(
-            found=f"{sum(gap)} records with a missing value in {str(cells.path)!r}, the first in "
-            f"line {lines[0]} (column {name!r}), in lines {listed(lines)}",
+            found=f"{count(sum(gap), 'record')} with a missing value in {str(cells.path)!r}, the "
+            f"first in line {lines[0]} (column {name!r}){every}",
             expected="a value in every column that is used",
             fix="Impute them, leave columns out (--without NAME) or records (--drop-missing), or "
             "add an indicator (--formula 'TARGET ~ NAME + missing(NAME)').",
@@ -228,8 +229,9 @@ def known(
         odd = [n for n, text in enumerate(texts) if text not in own and not is_missing(text)]
         if odd:
             lines = listed(str(cells.lines[n]) for n in odd)
+            where = f"line{'s' if len(odd) > 1 else ''} {lines}"
             found = some(sorted({texts[n] for n in odd}))
-            notes.append(f"column {name!r} has unknown levels {found} in lines {lines}")
+            notes.append(f"column {name!r} has unknown levels {found} in {where}")
         for n in odd:
             rows[n][place] = ""
     return cells._replace(rows=rows), notes
