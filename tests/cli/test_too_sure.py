@@ -156,6 +156,7 @@ def test_whole_weights_are_counts_and_are_said_to_be():
         ("numbers used", True),
         ("a name", True),
         ("age", False),
+        ("a row for each number of records", False),
         ("few", False),
     ],
 )
@@ -172,10 +173,13 @@ def test_columns_that_look_like_clusters_are_named(kind, said):
         data = data.drop(columns="ward").assign(y=data["x"] + rng.normal(size=len(data)))
     if kind == "age":
         data["age"] = rng.integers(30, 80, len(data))
+    if kind == "a row for each number of records":
+        data = data.sort_values("ward").rename(columns={"ward": "age"}).assign(n=2)
     if kind == "few":
         data["visit"] = np.arange(len(data)) % 6
     data.to_csv("t.csv", index=False)
     without = {"numbers used": "", "a name": "", "age": "", "few": ""}.get(kind, "--without ward")
+    without = "--record-weights n" if "row" in kind else without
     line = f"fit t.csv --target y --model linear {without} -o t.safetensors"
     found = told(line, "pass --cluster")
     assert bool(found) == said
