@@ -129,6 +129,20 @@ def test_one_patient_withdraws(value, left):
     assert not Path("left.safetensors").exists()
 
 
+def test_texts_that_recur_may_be_clusters_and_levels_may_be_one():
+    data = pd.DataFrame({"y": np.arange(80) % 7, "x": np.arange(80) % 5})
+    data["Patient"] = [f"P{k % 30:03d}" for k in range(80)]
+    data["sex"] = ["m", "M", "f", "f  m", "f m"] * 16
+    data.to_csv("t.csv", index=False)
+    line = "fit t.csv --target y --model linear -o t.safetensors"
+    refuse(
+        line, 5, "--without Patient,sex or if a value; --cluster Patient.; 'M', 'f  m', 'f m', 'm'"
+    )
+    line = f"{line} --without sex"
+    refuse(line, 5, "--cluster Patient.")
+    shell(f"{line} --cluster Patient")
+
+
 def test_a_table_that_is_not_that_of_the_factor_is_refused():
     """Neither does one who withdrew come back, nor is a site fitted to another's records."""
     for seed, site in enumerate("ab"):

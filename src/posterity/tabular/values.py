@@ -9,6 +9,7 @@ import numpy as np
 from posterity.errors import ArtifactError, UsageError
 from posterity.families.names import some
 from posterity.runtime.text import count, listed
+from posterity.tabular.identifiers import clusters
 from posterity.tabular.reading import Reading
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.tables.numbers import is_numeric
@@ -91,7 +92,12 @@ def _check_texts(cells: Cells, recipe: Recipe, names: Sequence[str], *, most: in
     others = ",".join(name for name in texts if name not in target)
     out = [f"leave columns out: --without {shlex.quote(others)}"] if others else []
     ways = [*([f"pass {' '.join(flags)}"] if flags else []), *out]
-    found = "; ".join(f"{name!r} {some(levels)}" for name, levels in texts.items())
+    several = [name for name, _ in clusters(cells, [*texts]) if name not in {*target, *sayable}]
+    ways += [
+        f"if a value is of one patient or unit with several records: --cluster {shlex.quote(name)}"
+        for name in several
+    ]
+    found = "; ".join(f"{name!r} {some(levels)}{_alike(levels)}" for name, levels in texts.items())
     raise table_error(
         cells.path,
         f"columns of texts: {found}",
@@ -99,6 +105,14 @@ def _check_texts(cells: Cells, recipe: Recipe, names: Sequence[str], *, most: in
         "as 0, first",
         f"Either {' or '.join(ways)}." if len(ways) > 1 else f"To read them, {''.join(ways)}.",
     )
+
+
+def _alike(levels: Sequence[str]) -> str:
+    """Return words on levels that differ in capitals or blanks alone, if any."""
+    forms = [" ".join(level.casefold().split()) for level in levels]
+    alike = [level for level, form in zip(levels, forms, strict=True) if forms.count(form) > 1]
+    more = "differ in capitals or blanks alone, and may be one: correct the table"
+    return f" (of which {some(alike)} {more})" if alike else ""
 
 
 def notes_of_codes(
