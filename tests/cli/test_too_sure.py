@@ -257,7 +257,7 @@ def test_notes_of_a_file_travel_through_every_verb(tmp_path):
 DAY = datetime.date(2023, 1, 30)
 IDENTIFIERS = {
     "row": lambda rng, n: np.arange(n) + 500001,
-    "random": lambda rng, n: rng.choice(10**7, n, replace=False),
+    "case_no": lambda rng, n: rng.choice(10**7, n, replace=False),
     "text": lambda rng, n: [f"P{k:04d}" for k in rng.permutation(n)],
     "as floats": lambda rng, n: np.arange(n) * 1.0,
     "patient_id": lambda rng, n: np.r_[np.arange(n - 5), np.arange(5)],
@@ -273,6 +273,7 @@ COVARIATES = {
     "age": lambda rng, n: rng.normal(60, 9, n).round(),
     "year": lambda rng, n: rng.integers(1990, 2020, n),
     "paid": lambda rng, n: rng.integers(0, 60, n),
+    "platelets": lambda rng, n: rng.choice(np.arange(150000, 400000), n, replace=False),
     "weight": lambda rng, n: rng.normal(70, 9, n).round(1),
     "comma": lambda rng, n: [f"{v:.2f}".replace(".", ",") for v in rng.normal(70, 9, n)],
 }
@@ -288,6 +289,8 @@ def test_identifiers_and_dates_are_no_covariates_by_default(name):
     data = document(*shlex.split(f"fit t.csv {line} -o t.safetensors"))
     identifier = name in IDENTIFIERS
     assert any(words in note for note in data["notes"]) == identifier
+    doubt = any(f"used as a covariate: {name!r}" in note for note in data["notes"])
+    assert doubt == (name == "platelets")
     assert ("dose" in data["columns"], name in data["columns"]) == (True, not identifier)
     assert (words in " ".join(succeed("show", "t.safetensors").stdout.split())) == identifier
     sites = f"federate --site t=t.csv {line} --intercept -o f.safetensors"

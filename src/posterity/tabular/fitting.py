@@ -296,13 +296,21 @@ def identifiers_of(
     named = {*recipe.categories, *recipe.center, *recipe.scale, *recipe.unit, *recipe.without}
     named |= {*recipe.own, *recipe.prior_sd, *(getattr(recipe, role) for role in ALONE)}
     odd = {}
+    doubtful = {}
     for cells in tables:
-        odd |= no_covariates(cells, [name for name in cells.header if name and name not in named])
-    if not odd:
-        return (), ()
-    told = "; ".join(f"{name!r} ({why})" for name, why in odd.items())
-    note = f"left out, as no covariates: {told}; --columns names the columns to use"
-    return (*odd,), (note,)
+        asked = [name for name in cells.header if name and name not in named]
+        for name, why, known in no_covariates(cells, asked):
+            (odd if known else doubtful)[name] = why
+    notes = []
+    if odd:
+        told = "; ".join(f"{name!r} ({why})" for name, why in odd.items())
+        notes = [f"left out, as no covariates: {told}; --columns names the columns to use"]
+    notes += [
+        f"used as a covariate: {name!r} ({why}); if it identifies records, pass --without {name}"
+        for name, why in doubtful.items()
+        if name not in odd
+    ]
+    return (*odd,), (*notes,)
 
 
 def prior_of(names: tuple[str, ...], recipe: Recipe, known: Any) -> Any:
