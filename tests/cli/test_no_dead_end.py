@@ -143,6 +143,18 @@ def test_texts_that_recur_may_be_clusters_and_levels_may_be_one():
     shell(f"{line} --cluster Patient")
 
 
+def test_what_a_target_is_or_a_code_means_has_an_option():
+    data = pd.DataFrame({"dead": [3, 0, 2, 1] * 10, "of": [9, 8, 7, 6] * 10, "x": range(40)})
+    data["rate"] = data["dead"] / data["of"]
+    data["lab"] = [999, 3, 4, 5, 6] * 8
+    data.to_csv("t.csv", index=False)
+    line = "fit t.csv --columns lab -o t.safetensors --target"
+    refuse(f"{line} dead --model logistic", 3, "--trials")
+    refuse(f"{line} rate --model poisson", 3, "--exposure")
+    notes = document(*shlex.split(f"{line} dead --model logistic --trials of"))["notes"]
+    assert any("--missing 999" in note for note in notes)
+
+
 def test_a_table_that_is_not_that_of_the_factor_is_refused():
     """Neither does one who withdrew come back, nor is a site fitted to another's records."""
     for seed, site in enumerate("ab"):

@@ -377,10 +377,10 @@ def _in_units(recipe: Recipe, name: str, values: np.ndarray) -> np.ndarray:
 
 
 TARGETS: Mapping[str, tuple[Callable[[np.ndarray], np.ndarray], str]] = {
-    "logistic": (lambda y: (y == 0) | (y == 1), "0 or 1, or two levels named by --category"),
+    "logistic": (lambda y: (y == 0) | (y == 1), "0 or 1, two levels by --category, or --trials"),
     "gamma": (lambda y: y > 0, "positive numbers"),
     **dict.fromkeys(
-        COUNTS, (lambda y: (y >= 0) & (y == np.round(y)), "counts: whole numbers from 0")
+        COUNTS, (lambda y: (y >= 0) & (y == np.round(y)), "whole counts; of rates, by --exposure")
     ),
 }
 """Checks of the targets that models accept, with their descriptions."""

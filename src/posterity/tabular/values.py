@@ -136,7 +136,7 @@ def notes_of_codes(
         if count > 1 and odd:
             notes.append(
                 f"{name!r} is {code:g} in {count} records, and otherwise {low:g} to {high:g}: if "
-                "that stands for a missing value, leave these cells empty"
+                f"that is a missing value, leave these cells empty or pass --missing {code:g}"
             )
     return notes
 
