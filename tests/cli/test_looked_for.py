@@ -47,7 +47,7 @@ MODELS = {
 def test_ratios_are_exponentials_of_coefficients_and_their_limits(model):
     line, name = MODELS[model]
     shell(f"fit north.csv --model {model} {line} -o n.safetensors")
-    data = document(*shlex.split("show n.safetensors --ratios --level 0.95"))
+    data = document(*shlex.split("show n.safetensors --ratios"))
     rows = {row["name"]: row for row in data["rows"]}
     shell("export n.safetensors --ratios -o r.csv")
     shell("export n.safetensors --ratios -o r.json")
@@ -59,6 +59,8 @@ def test_ratios_are_exponentials_of_coefficients_and_their_limits(model):
     for row in data["ratios"]:
         own = rows[row["name"]]
         assert row["what"] == name == written[row["name"]]["what"]
+        assert row["level"] == 0.95 == float(written[row["name"]]["level"])
+        assert row["unit"] == written[row["name"]]["unit"] != ""
         for key, at in (("ratio", "mean"), ("low", "low"), ("high", "high")):
             assert row[key] == pytest.approx(np.exp(own[at]), rel=1e-12)
             assert float(written[row["name"]][key]) == pytest.approx(row[key], rel=1e-9)

@@ -124,8 +124,70 @@ def test_one_patient_withdraws(value, left):
     one, other = (posterity.load(f"{name}.safetensors") for name in ("left", "never"))
     assert one.posterior == other.posterior
     assert f"Of {120 - left} records" in shell("show left.safetensors").stdout
-    note = document(*shlex.split(f"{line} --record {value}"))["notes"][0]
-    assert "the table is fitted as it is" in note
+    Path("left.safetensors").unlink()
+    refuse(f"{line} --record {value}", 2, "which no record in 'a.csv' has")
+    assert not Path("left.safetensors").exists()
+
+
+def test_texts_that_recur_may_be_clusters_and_levels_may_be_one():
+    data = pd.DataFrame({"y": np.arange(80) % 7, "x": np.arange(80) % 5})
+    data["Patient"] = [f"P{k % 30:03d}" for k in range(80)]
+    data["sex"] = ["m", "M", "f", "f  m", "f m"] * 16
+    data.to_csv("t.csv", index=False)
+    line = "fit t.csv --target y --model linear -o t.safetensors"
+    refuse(
+        line, 5, "--without Patient,sex or if a value; --cluster Patient.; 'M', 'f  m', 'f m', 'm'"
+    )
+    line = f"{line} --without sex"
+    refuse(line, 5, "--cluster Patient.")
+    shell(f"{line} --cluster Patient")
+
+
+def test_what_a_target_is_or_a_code_means_has_an_option():
+    data = pd.DataFrame({"dead": [3, 0, 2, 1] * 10, "of": [9, 8, 7, 6] * 10, "x": range(40)})
+    data["rate"] = data["dead"] / data["of"]
+    data["lab"] = [999, 3, 4, 5, 6] * 8
+    data.to_csv("t.csv", index=False)
+    line = "fit t.csv --columns lab -o t.safetensors --target"
+    refuse(f"{line} dead --model logistic", 3, "--trials")
+    refuse(f"{line} rate --model poisson", 3, "--exposure")
+    notes = document(*shlex.split(f"{line} dead --model logistic --trials of"))["notes"]
+    assert any("--missing 999" in note for note in notes)
+
+
+def test_a_table_that_is_not_that_of_the_factor_is_refused():
+    """Neither does one who withdrew come back, nor is a site fitted to another's records."""
+    for seed, site in enumerate("ab"):
+        rng = np.random.default_rng(seed)
+        data = pd.DataFrame({"ill": 1 * (rng.random(60) < 0.4), "age": rng.normal(40, 5, 60)})
+        data["Patient"] = [f"P{k // 2:03d}" for k in range(60)]
+        data.loc[[9, 30], "age"] = None
+        data.to_csv(f"{site}.csv", index=False)
+        line = f"fit {site}.csv --target ill --model logistic --columns age --drop-missing"
+        shell(f"{line} -o {site}.safetensors")
+    shell("fuse a.safetensors b.safetensors -o ab.safetensors")
+    forget = "forget {} --site {} --record {} --data {} -o {}.safetensors"
+    shell(forget.format("ab.safetensors", "a", "patient=P007", "a.csv", "one"))
+    other = "which is not what the factor of site 'a' was fitted to"
+    refuse(forget.format("one.safetensors", "a", "Patient=P008", "a.csv", "two"), 2, other)
+    refuse(forget.format("ab.safetensors", "a", "Patient=P008", "b.csv", "two"), 2, other)
+    refuse(forget.format("ab.safetensors", "b", "Patient=P008", "a.csv", "two"), 2, "site 'b'")
+    refuse(forget.format("ab.safetensors", "a", "Patient=P008,P0", "a.csv", "two"), 2, "P0, which")
+    line = forget.format("ab.safetensors", "a", "Patient=P007", "a.csv", "two")
+    refuse(f"{line} --receipt r.json", 2, "--receipt beside --record")
+    assert not [*Path().glob("two*"), *Path().glob("r.json")]
+    data = pd.read_csv("a.csv")
+    data[data["Patient"] != "P007"].to_csv("now.csv", index=False)
+    keep = "predict one.safetensors now.csv --keep patient -o p.csv"
+    shell(keep)
+    assert pd.read_csv("p.csv")["patient"].equals(pd.read_csv("now.csv")["Patient"])
+    refuse(keep.replace("patient", "person"), 4, "no column 'person'")
+    shell(forget.format("one.safetensors", "a", "Patient=P008", "now.csv", "two"))
+    shell(forget.format("ab.safetensors", "a", "Patient=P007,P008", "a.csv", "both"))
+    same("two", "both")
+    shell("fuse a.safetensors b.safetensors --personal true -o p.safetensors")
+    line = forget.format("p.safetensors", "a", "Patient=P008", "a.csv", "two")
+    refuse(line, 4, "coefficients differ by site; fit")
 
 
 def test_what_cannot_withdraw_says_so():
@@ -140,8 +202,10 @@ def test_what_cannot_withdraw_says_so():
     refuse(line, 2, "--data FILE")
     shell(f"fit a.csv {more} -o a.safetensors")
     line = "forget a.safetensors --site a --data a.csv -o left.safetensors"
-    refuse(f"{line} --record person=3", 2, "'patient'; identifies the records")
+    refuse(f"{line} --record person=3", 4, "'patient'; Use a name in the table's header")
     refuse(f"{line} --record patient=3 --site c", 2, "one --site")
+    line = line.replace("--site a", "--site c")
+    refuse(f"{line} --record patient=3", 4, "without site 'c'")
 
 
 def test_names_of_statsmodels_stata_and_spss_are_those_of_the_shell():

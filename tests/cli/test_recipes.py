@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import re
 import unicodedata
 from pathlib import Path
 
@@ -115,7 +116,8 @@ def test_four_ugly_tables_become_one_model_that_predicts_raw_records():
     scored = document("evaluate", "all.safetensors", "south.csv", *converted)
     assert scored["all"]["records"] == 180
     about = succeed("show", "all.safetensors").stdout
-    assert "ill (yes rather than no)" in about and "records, 1 dropped" in about
+    total, used = re.search(r"Of (\d+) records, 1 dropped, (\d+) used\.", about).groups()
+    assert "ill (yes rather than no)" in about and int(total) == int(used) + 1
     assert "ldl (in mg/dL, from 130, by 25)" in " ".join(about.split())
 
 
@@ -403,7 +405,7 @@ def test_records_of_an_unknown_level_are_left_out_of_predictions():
     odd = {**columns, "smoker": [*columns["smoker"][:-2], "pipe", ""]}
     put("n.csv", odd)
     data = document("predict", "t.safetensors", "n.csv", "-o", "p.csv")
-    assert data["records"] == 58 and "'pipe'] in lines 60" in data["notes"][0]
+    assert data["records"] == 58 and "'pipe'] in line 60" in data["notes"][0]
     assert np.isnan(rows("p.csv")["p"][-2:]).all()
     succeed("predict", "t.safetensors", "t.csv", "-o", "q.csv")
     np.testing.assert_array_equal(rows("p.csv")["p"][:58], rows("q.csv")["p"][:58])
@@ -414,9 +416,9 @@ def test_records_of_an_unknown_level_are_left_out_of_predictions():
     np.testing.assert_array_equal(rows("p.csv")["p"][same], rows("q.csv")["p"][same])
     put("n.csv", {"age": [60], "smoker": ["pipe"], "ill": [1]})  # and none is left
     data = document("predict", "t.safetensors", "n.csv", "-o", "p.csv")
-    assert data["records"] == 0 and "'pipe'] in lines 2" in data["notes"][0]
+    assert data["records"] == 0 and "'pipe'] in line 2" in data["notes"][0]
     assert np.isnan(rows("p.csv")["p"]).tolist() == [True]
-    refuse("evaluate t.safetensors n.csv", 4, "1 dropped; column 'smoker'; ['pipe'] in lines 2")
+    refuse("evaluate t.safetensors n.csv", 4, "1 dropped; column 'smoker'; ['pipe'] in line 2")
 
 
 def test_a_mixture_of_posteriors_predicts_their_average():

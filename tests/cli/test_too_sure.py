@@ -156,6 +156,7 @@ def test_whole_weights_are_counts_and_are_said_to_be():
         ("numbers used", True),
         ("a name", True),
         ("age", False),
+        ("a row for each number of records", False),
         ("few", False),
     ],
 )
@@ -172,10 +173,13 @@ def test_columns_that_look_like_clusters_are_named(kind, said):
         data = data.drop(columns="ward").assign(y=data["x"] + rng.normal(size=len(data)))
     if kind == "age":
         data["age"] = rng.integers(30, 80, len(data))
+    if kind == "a row for each number of records":
+        data = data.sort_values("ward").rename(columns={"ward": "age"}).assign(n=2)
     if kind == "few":
         data["visit"] = np.arange(len(data)) % 6
     data.to_csv("t.csv", index=False)
     without = {"numbers used": "", "a name": "", "age": "", "few": ""}.get(kind, "--without ward")
+    without = "--record-weights n" if "row" in kind else without
     line = f"fit t.csv --target y --model linear {without} -o t.safetensors"
     found = told(line, "pass --cluster")
     assert bool(found) == said
@@ -253,7 +257,7 @@ def test_notes_of_a_file_travel_through_every_verb(tmp_path):
 DAY = datetime.date(2023, 1, 30)
 IDENTIFIERS = {
     "row": lambda rng, n: np.arange(n) + 500001,
-    "random": lambda rng, n: rng.choice(10**7, n, replace=False),
+    "case_no": lambda rng, n: rng.choice(10**7, n, replace=False),
     "text": lambda rng, n: [f"P{k:04d}" for k in rng.permutation(n)],
     "as floats": lambda rng, n: np.arange(n) * 1.0,
     "patient_id": lambda rng, n: np.r_[np.arange(n - 5), np.arange(5)],
@@ -269,6 +273,7 @@ COVARIATES = {
     "age": lambda rng, n: rng.normal(60, 9, n).round(),
     "year": lambda rng, n: rng.integers(1990, 2020, n),
     "paid": lambda rng, n: rng.integers(0, 60, n),
+    "platelets": lambda rng, n: rng.choice(np.arange(150000, 400000), n, replace=False),
     "weight": lambda rng, n: rng.normal(70, 9, n).round(1),
     "comma": lambda rng, n: [f"{v:.2f}".replace(".", ",") for v in rng.normal(70, 9, n)],
 }
@@ -284,6 +289,8 @@ def test_identifiers_and_dates_are_no_covariates_by_default(name):
     data = document(*shlex.split(f"fit t.csv {line} -o t.safetensors"))
     identifier = name in IDENTIFIERS
     assert any(words in note for note in data["notes"]) == identifier
+    doubt = any(f"used as a covariate: {name!r}" in note for note in data["notes"])
+    assert doubt == (name == "platelets")
     assert ("dose" in data["columns"], name in data["columns"]) == (True, not identifier)
     assert (words in " ".join(succeed("show", "t.safetensors").stdout.split())) == identifier
     sites = f"federate --site t=t.csv {line} --intercept -o f.safetensors"
@@ -370,6 +377,29 @@ def test_records_of_several_rows_are_in_one_cluster(model):
         succeed(*shlex.split(weighted))
         found.append(posterity.load("w.safetensors").posterior.covariance)
     np.testing.assert_allclose(found[0], found[1], rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("count", [6, 39, 40])
+def test_few_clusters_are_noted_beside_all_that_is_noted_without_clusters(count):
+    """In the file of a fit and of a federation, whose clusters are those of all sites."""
+    data = clustered("logistic", 1, count)
+    data["drug"] = np.where(data["y"] == 1, 1, np.arange(len(data["y"])) % 2)
+    put("t", **data)
+    half = data["ward"] % 2 == 0
+    for site, rows in (("a", half), ("b", ~half)):
+        put(site, **{name: own[rows] for name, own in data.items()})
+    line = "--target y --model logistic --columns x,drug -o"
+    for command in (
+        f"fit t.csv {line} t.safetensors",
+        f"federate a.csv b.csv {line} t.safetensors --intercept",
+    ):
+        before = [note for note in notes(command) if "pass --cluster" not in note]
+        after = notes(f"{command} --cluster ward")
+        assert {*before} <= {*after} and any("tell the target's" in note for note in before)
+        assert any("is skewed" in note for note in before)
+        assert sum(f"{count} clusters of 'ward'" in note for note in after) == (count < 40)
+        shown = " ".join(succeed("show", "t.safetensors").stdout.split())
+        assert ("clusters of 'ward'" in shown) == (count < 40)
 
 
 def test_what_has_no_sandwich_says_so():

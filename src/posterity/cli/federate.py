@@ -85,7 +85,8 @@ def _written(settings: Settings, job: Federated, run: Run) -> Data:
     notes = list[str]()
     if recipe is not None:
         data = job.arguments["sites"]
-        told = cautions_of_federation(data, job.arguments["model"], ledger, recipe, job.designs)
+        model = job.arguments["model"]
+        told = cautions_of_federation(data, model, run.ledger, recipe, job.designs)
         for site, lines in ((site, lines) for site, lines in told.items() if lines):
             facts[site][NOTES] = [*facts[site].get(NOTES, []), *lines]
         of_file = as_provenance(recipe, facts)

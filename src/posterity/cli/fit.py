@@ -10,6 +10,7 @@ from posterity.cli.options import Settings, conflict, incomplete
 from posterity.cli.recipes import in_form, requested
 from posterity.cli.report import Group, group, parameters, short
 from posterity.cli.streams import Data, bar, printable, verb
+from posterity.runtime.text import count
 from posterity.tabular.reconcile import prior_digest
 from posterity.tabular.sites import sites_in
 from posterity.tabular.units import suspicious
@@ -18,7 +19,7 @@ from posterity.tabular.units import suspicious
 def _report(data: Data) -> Group:
     of = "" if data["target"] is None else f" of {printable(data['target'])}"
     article = "an" if data["model"] == "ordinal" else "a"
-    lines = [f"Fitted {article} {data['model']} model{of} to {data['records']} records."]
+    lines = [f"Fitted {article} {data['model']} model{of} to {count(data['records'], 'record')}."]
     lines += [
         f"{name.replace('_', ' ').capitalize()} {short(data[name])}."
         for name in ("noise_variance", "dispersion")

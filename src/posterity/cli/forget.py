@@ -10,8 +10,8 @@ from posterity.artifact import digest
 from posterity.artifact.aligned import names_in
 from posterity.cli import files
 from posterity.cli.jobs import Federated, federation_of
-from posterity.cli.options import Settings, incomplete, read
-from posterity.cli.recipes import reading_of
+from posterity.cli.options import Settings, incomplete, read, unwanted
+from posterity.cli.recipes import reading_of, texts_by_column
 from posterity.cli.report import status_of
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.errors import ArtifactError, UsageError
@@ -21,25 +21,29 @@ from posterity.federation.forget import forget as forgotten
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt, issue
 from posterity.runtime.files import alongside
+from posterity.runtime.text import count
 from posterity.status import ProgressCallback, Status
 from posterity.tabular.forgetting import changed_records, spread_that_stays, without_records
 from posterity.tabular.recipe import recipe_in
 from posterity.tabular.reconcile import check_model
 from posterity.tabular.regressions import model_of
 from posterity.tabular.sites import kept
-from posterity.tabular.tables.reader import clean
+
+OF_SITES = ("output.receipt", "config", "sweeps", "allow_unconverged")
+"""Options of forgetting whole sites."""
 
 
 def _report(data: Data) -> str:
     if "withdrawn" in data:
+        records = count(data["withdrawn"], "record")
         return (
-            f"Forgot {data['withdrawn']} records of {printable(data['sites'][0])}, whose factor is "
+            f"Forgot {records} of {printable(data['sites'][0])}, whose factor is "
             "that of a fit without them: exact.\n"
             f"Wrote the ledger to {printable(data['output'])}"
         )
     left = len(data["left"])
     state = data["status"]["state"]
-    count = "1 site is left" if left == 1 else f"{left} sites are left"
+    stay = "1 site is left" if left == 1 else f"{left} sites are left"
     if data["exact"]:
         how = "Exact: the posterior is, to the last bit, that of a ledger without them."
     elif not data["refined"]:
@@ -51,7 +55,7 @@ def _report(data: Data) -> str:
         nats = f"{data['distance']:.2g} nats"
         how = f"Not exact, {state}: more refinement would change it by about {nats}."
     return (
-        f"Forgot {', '.join(map(printable, data['sites']))}; {count}.\n"
+        f"Forgot {', '.join(map(printable, data['sites']))}; {stay}.\n"
         f"{how}\nWrote the ledger to {printable(data['output'])}, "
         f"the receipt to {printable(data['receipt'])}"
     )
@@ -108,6 +112,13 @@ def _withdrawn(settings: Settings, path: Path, sites: tuple[str, ...]) -> Data:
     table = settings.path("data.file")
     if len(sites) != 1 or table is None:
         raise incomplete("--record", "one --site, and its table as --data FILE")
+    given = [place for place in OF_SITES if place in settings.values]
+    if given:
+        raise unwanted(
+            settings.flag(given[0]),
+            "beside --record",
+            "an option of forgetting a site, of which a receipt tells: of records none is issued",
+        )
     ledger, about = files.read_ledger(path)
     with bar("Fitting again") as moved:
         done = without_records(
@@ -115,7 +126,7 @@ def _withdrawn(settings: Settings, path: Path, sites: tuple[str, ...]) -> Data:
             about.provenance,
             sites[0],
             table,
-            {clean(name): clean(str(value)) for name, value in settings["record"].items()},
+            texts_by_column(settings["record"]),
             reading=reading_of(settings),
             progress=moved,
         )

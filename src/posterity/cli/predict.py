@@ -11,6 +11,7 @@ from posterity.cli.report import Group, first, group, short, table
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.errors import StructureError
 from posterity.ledger import Ledger
+from posterity.runtime.text import count
 from posterity.tabular.predictions import FORMATS, Predicted, joined, predicted, texts_of
 from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.recipe_model import columns_of
@@ -101,7 +102,8 @@ def _report(data: Data) -> str:
     names = data["columns"]  # but not a hundred classes
     names = names if len(names) <= 12 else [*names[:4], "...", *names[-4:]]
     wrote = f"Wrote {', '.join(names)} to {printable(data['output'])}"
-    return "\n".join([f"Predicted {data['records']:,} records by the {what}.", *means, wrote])
+    said = f"Predicted {count(data['records'], 'record')} by the {what}."
+    return "\n".join([said, *means, wrote])
 
 
 @verb(_report)

@@ -156,16 +156,22 @@ def _of_prior(settings: Settings) -> bool:
 
 
 def _levels(categories: dict[str, str | list[str]]) -> dict[str, tuple[str, ...]]:
-    """Return levels by column, from lists or texts with commas; quoted ones may contain commas."""
-    by_column = {}
-    for name, value in categories.items():
-        rows = [value] if isinstance(value, list) else list(csv.reader([value]))
-        levels = tuple(as_level(level) for row in rows for level in row)
+    """Return levels by column; a UsageError unless there are two."""
+    by_column = texts_by_column(categories)
+    for name, levels in by_column.items():
         if len(levels) < 2 or len(set(levels)) < len(levels):
             raise UsageError(
-                found=f"--category {name}={value}",
+                found=f"--category {name}={','.join(levels)}",
                 expected="--category NAME=A,B with at least two different levels, once a column",
                 fix="Name the reference level first.",
             )
-        by_column[clean(name)] = levels
+    return by_column
+
+
+def texts_by_column(values: Mapping[str, str | list[str]]) -> dict[str, tuple[str, ...]]:
+    """Return texts by column, from lists or texts with commas; quoted ones may contain commas."""
+    by_column = {}
+    for name, value in values.items():
+        rows = [value] if isinstance(value, list) else list(csv.reader([value]))
+        by_column[clean(name)] = tuple(as_level(text) for row in rows for text in row)
     return by_column

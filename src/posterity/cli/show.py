@@ -95,7 +95,7 @@ def show(settings: Settings) -> Data:
     shown = summary if whole else _unsaid(summary)
     by_layer = "weights of networks are summarised by layer, not listed"
     recipe = recipe_in(about.provenance)
-    ratios = [*ratios_of(recipe, shown.first(shown.size))] if settings["ratios"] else None
+    ratios = [*ratios_of(recipe, shown.first(shown.size), level)] if settings["ratios"] else None
     return {
         "path": about.path,
         "kind": about.kind,

@@ -24,7 +24,7 @@ from posterity.tabular.tables.reader import as_text
 from posterity.tabular.units import suspicious
 
 GRAPH = ".onnx"
-RATIO = ("name", "what", "ratio", "low", "high")
+RATIO = ("name", "what", "ratio", "low", "high", "level", "unit")
 """Columns of a table of ratios."""
 SUFFIXES = (".csv", ".json", GRAPH)
 
@@ -159,7 +159,7 @@ def _ratios(settings: Settings, law: Any, about: Any) -> Data:
     """Write the ratios that coefficients stand for, with their intervals, as .csv or .json."""
     summary = summarise(law, settings["level"])
     recipe = recipe_in(about.provenance)
-    rows = [*ratios_of(recipe, summary.first(summary.size))]
+    rows = [*ratios_of(recipe, summary.first(summary.size), summary.level)]
     output = settings.output
     if settings["covariance"] is not None:
         raise conflict("--ratios", "--covariance")
@@ -169,7 +169,10 @@ def _ratios(settings: Settings, law: Any, about: Any) -> Data:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(RATIO)
-        writer.writerows([as_text(row["name"]), *[row[key] for key in RATIO[1:]]] for row in rows)
+        writer.writerows(
+            [as_text(row[key]) if isinstance(row[key], str) else row[key] for key in RATIO]
+            for row in rows
+        )
         content = text.getvalue()
     write_file(output, content.encode())
     return {

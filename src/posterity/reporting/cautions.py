@@ -9,7 +9,13 @@ from posterity.families.names import names_of
 from posterity.fusion.blocks import Block
 from posterity.fusion.groups import Groups, different
 from posterity.ledger import Ledger
-from posterity.tabular.cautions import FINITE, cautions, notes_of_clusters, notes_of_prior
+from posterity.tabular.cautions import (
+    FINITE,
+    cautions,
+    notes_of_clusters,
+    notes_of_few_clusters,
+    notes_of_prior,
+)
 from posterity.tabular.design import Design
 from posterity.tabular.one_shot import third_of
 from posterity.tabular.recipe import Recipe
@@ -46,6 +52,8 @@ def cautions_of_federation(
 ) -> dict[str, list[str]]:
     """Return notes by site that the file of a federation keeps: on coefficients that the records of
     all sites leave to the prior, and on clusters of records at a site.
+
+    The ``ledger`` is that of records that are independent, without sandwich covariances.
     """
     posterior: Any = ledger.posterior
     known = {site: own for site, own in data.items() if own is not None and len(own[0])}
@@ -53,8 +61,9 @@ def cautions_of_federation(
         return {}
     names = names_of(posterior)[""]
     x, y = map(np.concatenate, zip(*known.values(), strict=True))
-    third = None if recipe.robust else third_of(model, (x, y), posterior)
+    third = third_of(model, (x, y), posterior)
     shared = [*cautions(recipe, names, (x, y), posterior, third, alike=FINITE)]
+    shared += notes_of_few_clusters(recipe, [designs[site] for site in known])
     told = {site: [*shared] for site in known}
     for site, own in known.items():
         suspects = designs[site].suspects

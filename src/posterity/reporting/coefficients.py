@@ -21,7 +21,6 @@ from posterity.reporting.markup import (
     Markup,
     Scale,
     behind,
-    count,
     digits,
     embedded,
     listed,
@@ -36,6 +35,7 @@ from posterity.reporting.markup import (
 from posterity.reporting.summary import Row, Summary, summarise
 from posterity.reporting.summary.rows import cavity, influences_of
 from posterity.reporting.words import Effect
+from posterity.runtime.text import count
 
 NATIVE = (Gaussian, DiagonalGaussian, Gamma, Beta, Dirichlet)
 """Families whose quantiles the page computes."""

@@ -16,6 +16,7 @@ from posterity.families.layers import Layers
 from posterity.families.names import parts_of
 from posterity.families.unconstrained import Supports
 from posterity.ledger import Ledger
+from posterity.runtime.text import count
 from posterity.tabular.recipe import RECIPE, recipe_in
 from posterity.tabular.records import columns_of_student
 from posterity.tabular.sites import said, sites_in, together
@@ -96,10 +97,11 @@ def about_recipe(provenance: Mapping[str, str], posterior: Any, priors: int = 6)
         more = ["..."] if len(parts) > priors else []
         lines.append(f"Prior: {', '.join([*parts[:priors], *more])}.")
     if "records" in total:
-        dropped = f", {total['dropped']:,} dropped" if "dropped" in total else ""
+        left = total.get("dropped", 0)
+        dropped = f", {left:,} dropped, {total['records']:,} used" if left else ""
         noise = total.get("noise_variance")
         noise = "" if noise is None else f"; noise variance {noise:.4g}"
-        lines.append(f"Of {total['records']:,} records{dropped}{noise}.")
+        lines.append(f"Of {count(total['records'] + left, 'record')}{dropped}{noise}.")
     lines += (f"Note: {line}." for line in said(sites))
     known = json.loads(provenance[RECIPE])
     return {"recipe": known, "about": lines, "records": total.get("records")}

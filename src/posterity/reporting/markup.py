@@ -142,15 +142,6 @@ def signed(value: float | None) -> str:
     return sign + shown(value, 3)
 
 
-def count(number: int, what: str) -> str:
-    """Return a number of things, in words.
-
-    >>> count(1, "site"), count(1200, "site")
-    ('1 site', '1,200 sites')
-    """
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def listed(names: Sequence[str], most: int = 5) -> str:
     """Return names in a sentence.
 

@@ -26,7 +26,6 @@ from posterity.reporting.markup import (
     behind,
     bullets,
     capital,
-    count,
     escaped,
     join,
     listed,
@@ -39,6 +38,7 @@ from posterity.reporting.sources import Source, Subjects, known_records, subject
 from posterity.reporting.summary import Summary, summarise
 from posterity.reporting.words import effects_of
 from posterity.runtime.files import write_file
+from posterity.runtime.text import count
 from posterity.tabular.options import INTERCEPT
 from posterity.tabular.reading import PLAIN, Reading
 from posterity.tabular.recipe import Recipe

@@ -10,6 +10,7 @@ from posterity.inference.population import BLOCKS
 from posterity.inference.random_effects import Effects, RandomEffects, effects_of
 from posterity.ledger import Ledger
 from posterity.reporting.markup import Markup, paragraph, table
+from posterity.runtime.text import count
 
 
 def population_of(value: Any, level: float) -> dict[str, Any] | None:
@@ -86,8 +87,9 @@ def in_words(population: Mapping[str, Any]) -> list[str]:
     lines = ["No two sites know a common coefficient, so none tells how far sites differ."]
     if population["p"] is not None:
         lines = [
-            f"Sites' estimates differ by Q = {population['q']:.4g} on {population['degrees']} "
-            f"degrees of freedom (p = {population['p']:.2g} if sites were alike)."
+            f"Sites' estimates differ by Q = {population['q']:.4g} on "
+            f"{count(population['degrees'], 'degree')} of freedom "
+            f"(p = {population['p']:.2g} if sites were alike)."
         ]
     for row in population["coefficients"]:
         line = (

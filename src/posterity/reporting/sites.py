@@ -16,7 +16,6 @@ from posterity.reporting.layout import LAYOUT
 from posterity.reporting.markup import (
     Markup,
     bullets,
-    count,
     figure,
     listed,
     named,
@@ -29,6 +28,7 @@ from posterity.reporting.markup import (
 )
 from posterity.reporting.summary import Summary
 from posterity.reporting.summary.rows import cavity, label_of
+from posterity.runtime.text import count
 
 TOGETHER = "all numbers together"
 

@@ -15,7 +15,6 @@ from posterity.reporting.markup import (
     Markup,
     bullets,
     capital,
-    count,
     embedded,
     figure,
     join,
@@ -29,6 +28,7 @@ from posterity.reporting.plots.matches import MEANING, Kind
 from posterity.reporting.plots.matches import read as read_matches
 from posterity.reporting.sites import legend, matrix
 from posterity.reporting.sources import Source
+from posterity.runtime.text import count
 from posterity.status import Status
 
 

@@ -70,13 +70,14 @@ def effects_of(recipe: Recipe | None) -> Mapping[str, Effect]:
     }
 
 
-def ratios_of(recipe: Recipe | None, rows: Iterable[Any]) -> Iterator[dict[str, Any]]:
+def ratios_of(recipe: Recipe | None, rows: Iterable[Any], level: float) -> Iterator[dict[str, Any]]:
     """Yield the ratio of each coefficient that stands for one: its median and interval, which are
-    the exponentials of the coefficient's.
+    the exponentials of the coefficient's, with the interval's level and what one more is of.
 
     Args:
         recipe: recipe of the coefficients.
         rows: rows of a :class:`~posterity.reporting.summary.Summary`, whose intervals are taken.
+        level: probability of these intervals.
 
     Raises a UsageError for a model whose coefficients are no logarithms.
     """
@@ -92,4 +93,5 @@ def ratios_of(recipe: Recipe | None, rows: Iterable[Any]) -> Iterator[dict[str, 
         ratio = effects[row.name].ratio if row.name in effects else ""
         if ratio:
             ends = {key: math.exp(getattr(row, key)) for key in ("low", "high")}
-            yield {"name": row.name, "what": ratio, "ratio": math.exp(row.mean), **ends}
+            about = {"level": level, "unit": effects[row.name].unit}
+            yield {"name": row.name, "what": ratio, "ratio": math.exp(row.mean), **ends, **about}

@@ -53,6 +53,15 @@ def short_name(name: str, most: int = 24) -> str:
     return name if len(name) <= most else f"{name[: seam(name, most - 3)]}..."
 
 
+def count(number: int, what: str) -> str:
+    """Return a number of things, in words.
+
+    >>> count(1, "site"), count(1200, "site")
+    ('1 site', '1,200 sites')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def listed(names: Iterable[str]) -> str:
     """Return the first few names, and the number of further ones."""
     names = list(names)

@@ -4,7 +4,7 @@ Those on separation, skewness, weights and clusters are also kept in the file, s
 repeats them (:func:`~posterity.tabular.sites.said`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -192,4 +192,21 @@ def notes_of_clusters(
             f"values of {column!r} recur: if records of one value are of one "
             f"patient or unit, they are no independent records{much if far else ''}; pass "
             f"--cluster {column}"
+        )
+
+
+def notes_of_few_clusters(
+    recipe: Recipe, designs: Collection[Any], *, enough: int = 40
+) -> Iterator[str]:
+    """Yield a note if all sites' ``designs`` have fewer than ``enough`` clusters for sandwich
+    covariances, whose bias is of the order of one in their number (liang1986).
+    """
+    if not recipe.cluster:
+        return
+    number = sum(len(np.unique(own.groups)) for own in designs)
+    if number < enough:
+        yield (
+            f"{number} clusters of {recipe.cluster!r}: of fewer than {enough} sandwich covariances "
+            "are too small, and intervals too short, the more so the more coefficients there are; "
+            "a mixed model (statsmodels, R) can be imported instead"
         )

@@ -150,7 +150,8 @@ def design(
         target = _in_units(recipe, recipe.target or "", target)
     beside = {n: values.get(getattr(recipe, n) or "") for n in ("exposure", "offset", "weights")}
     if dropped:
-        notes.append(f"{dropped} of {total} records are dropped, since a value is missing")
+        be = "is" if dropped == 1 else "are"
+        notes.append(f"{dropped} of {total} records {be} dropped, since a value is missing")
     if not (predicting or empty):
         notes += _notes_of_constants(recipe, plain, columns)
     x = np.column_stack(columns) if columns else np.zeros((len(lines), 0))
@@ -376,10 +377,10 @@ def _in_units(recipe: Recipe, name: str, values: np.ndarray) -> np.ndarray:
 
 
 TARGETS: Mapping[str, tuple[Callable[[np.ndarray], np.ndarray], str]] = {
-    "logistic": (lambda y: (y == 0) | (y == 1), "0 or 1, or two levels named by --category"),
+    "logistic": (lambda y: (y == 0) | (y == 1), "0 or 1, two levels by --category, or --trials"),
     "gamma": (lambda y: y > 0, "positive numbers"),
     **dict.fromkeys(
-        COUNTS, (lambda y: (y >= 0) & (y == np.round(y)), "counts: whole numbers from 0")
+        COUNTS, (lambda y: (y >= 0) & (y == np.round(y)), "whole counts; of rates, by --exposure")
     ),
 }
 """Checks of the targets that models accept, with their descriptions."""

@@ -15,7 +15,12 @@ from posterity.inference.descent import watched
 from posterity.ledger import Ledger
 from posterity.models.sandwich import sandwiched, slopes_of_groups
 from posterity.status import ProgressCallback
-from posterity.tabular.cautions import cautions, notes_of_clusters, notes_of_prior
+from posterity.tabular.cautions import (
+    cautions,
+    notes_of_clusters,
+    notes_of_few_clusters,
+    notes_of_prior,
+)
 from posterity.tabular.design import Design, design
 from posterity.tabular.identifiers import no_covariates
 from posterity.tabular.one_shot import third_derivatives
@@ -258,8 +263,9 @@ def _regression(
     factor: Any = run.state.factor(site)
     model = model_of(recipe, spread)
     pair = data_of(recipe, data)
+    plain = prior + factor  # whose doubts are those of records that are independent
     if recipe.robust:
-        slopes = slopes_of_groups(model, (prior + factor).mean, pair, data.groups)
+        slopes = slopes_of_groups(model, plain.mean, pair, data.groups)
         factor = sandwiched({site: factor}, slopes)[site]
     ledger = Ledger(prior).update(site, factor, independent=True)
     posterior: Any = ledger.posterior
@@ -268,10 +274,13 @@ def _regression(
     else:
         sd = deviations(posterior.precision_mean, posterior.precision, data.names)
     check_converged(run, recipe, data)
-    third = None if recipe.robust else third_derivatives(recipe, data, posterior, spread)
-    told = [*data.cautions, *cautions(recipe, data.names, pair, posterior, third)]
+    third = third_derivatives(recipe, data, plain, spread)
+    told = [*data.cautions, *cautions(recipe, data.names, pair, plain, third)]
+    told += notes_of_few_clusters(recipe, [data])
     told += notes_of_clusters(recipe, data.names, model, pair, posterior, data.suspects)
-    notes = (*data.notes, *told, *notes_of_prior(data.names, posterior.mean, sd, prior))
+    third = None if recipe.robust else third
+    widest = np.maximum(sd, np.sqrt(plain.marginal_variance))
+    notes = (*data.notes, *told, *notes_of_prior(data.names, posterior.mean, widest, prior))
     used = data.records, data.dropped, run.state.step
     return Fit(ledger, recipe, *used, spread, notes, data.kept, third, spare, cautions=(*told,))
 
@@ -287,13 +296,21 @@ def identifiers_of(
     named = {*recipe.categories, *recipe.center, *recipe.scale, *recipe.unit, *recipe.without}
     named |= {*recipe.own, *recipe.prior_sd, *(getattr(recipe, role) for role in ALONE)}
     odd = {}
+    doubtful = {}
     for cells in tables:
-        odd |= no_covariates(cells, [name for name in cells.header if name and name not in named])
-    if not odd:
-        return (), ()
-    told = "; ".join(f"{name!r} ({why})" for name, why in odd.items())
-    note = f"left out, as no covariates: {told}; --columns names the columns to use"
-    return (*odd,), (note,)
+        asked = [name for name in cells.header if name and name not in named]
+        for name, why, known in no_covariates(cells, asked):
+            (odd if known else doubtful)[name] = why
+    notes = []
+    if odd:
+        told = "; ".join(f"{name!r} ({why})" for name, why in odd.items())
+        notes = [f"left out, as no covariates: {told}; --columns names the columns to use"]
+    notes += [
+        f"used as a covariate: {name!r} ({why}); if it identifies records, pass --without {name}"
+        for name, why in doubtful.items()
+        if name not in odd
+    ]
+    return (*odd,), (*notes,)
 
 
 def prior_of(names: tuple[str, ...], recipe: Recipe, known: Any) -> Any:

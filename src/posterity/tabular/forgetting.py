@@ -1,22 +1,25 @@
 """Ledgers of tables without some records of a site, and notes on what is left without sites."""
 
+import dataclasses
 import math
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from posterity.errors import StructureError, UsageError
-from posterity.families.names import some
+from posterity.families.names import names_of, some
 from posterity.federation import Run
 from posterity.federation.certificate import Certificate
 from posterity.federation.remaining import reports_of
 from posterity.ledger import Ledger
 from posterity.status import ProgressCallback
-from posterity.tabular.fitting import fit, records_of
-from posterity.tabular.reading import PLAIN, Reading
+from posterity.tabular.fitting import Fit, fit, records_of
+from posterity.tabular.reading import PLAIN, Reading, column_named
 from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.sites import as_provenance, sites_in
-from posterity.tabular.tables.reader import as_level
+from posterity.tabular.tables.reader import Cells, as_level
 
 
 class Withdrawn(NamedTuple):
@@ -33,10 +36,11 @@ def without_records(
     provenance: Mapping[str, str],
     site: str,
     table: Path,
-    values: Mapping[str, str],
+    values: Mapping[str, Collection[str]],
     *,
     reading: Reading = PLAIN,
     progress: ProgressCallback | None = None,
+    rounding: float = 1e-6,
 ) -> Withdrawn:
     """Return a ledger in which a site's factor is that of its table without some records.
 
@@ -44,46 +48,106 @@ def without_records(
         ledger: ledger of independent factors, as of fits and their fusion.
         provenance: its provenance, which has the recipe.
         site: name of the site.
-        table: its table, with the records or already without them.
-        values: by column, the value of the records that leave; they have all of these.
-        reading: how the table differs from the recipe.
+        table: its table, of the records that its factor in the ledger is of.
+        values: by column, values of the records that leave; these have one of each column's.
+        reading: how the table differs from the recipe. Records with a missing value are dropped
+            also if the site's fit dropped some.
         progress: as in :func:`~posterity.tabular.fitting.fit`.
+        rounding: relative difference between the factor of the table and that in the ledger up to
+            which they are the same: well above rounding, well below one record of many.
 
     Raises:
-        UsageError: for a site that is not in the ledger, a column that is not in the table, and if
-            all records would leave.
-        StructureError: for a ledger without a recipe, or whose factors depend on each other.
+        UsageError: for a value that no record has, and a table that is not that of the factor.
+        StructureError: for a column that is not in the table, if all records would leave, and for a
+            ledger without the site or a recipe, or whose factors depend on each other.
     """
-    recipe = recipe_in(provenance)
-    known = recipe is not None and not recipe.own and site in ledger.sites
-    if recipe is None or not (known and ledger.independent):
-        raise StructureError(
-            found=f"a ledger of {some(list(ledger.sites))}, "
-            f"{'with' if known else 'without'} a recipe of coefficients that sites share, "
-            f"{'fitted apart' if ledger.independent else 'whose factors were fitted together'}",
-            expected=f"one of {site!r} and others whose factors were fitted apart (posterity fit)",
-            fix="If factors were fitted together, federate again with the table without the "
-            "records.",
-        )
+    recipe = _recipe_of(ledger, provenance, site)
+    known = sites_in(provenance)
+    dropped = bool(known.get(site, {}).get("dropped"))
+    reading = dataclasses.replace(reading, drop_missing=reading.drop_missing or dropped)
     cells, _ = records_of(table, reading, recipe)
-    absent = [name for name in values if name not in cells.header]
-    if absent:
+    stay = [not one for one in _leaving(cells, values)]
+
+    def fitted(rows: list[bool] | None) -> Fit:
+        options = {"prior": ledger.prior, "reading": reading, "progress": progress}
+        return fit(table, recipe, site, rows=rows, **options)
+
+    whole = ledger.update(site, fitted(None).ledger.factor(site), independent=True)
+    if not _same(whole.factor(site), ledger.factor(site), rounding):
         raise UsageError(
-            found=f"--record {absent[0]}, and columns {some(cells.header)}",
-            expected="a column of the table",
-            fix="Name the column that identifies the records.",
+            found=f"table {str(table)!r}, which is not what the factor of site {site!r} was "
+            "fitted to",
+            expected="the table of the records that it is of, without those that left before",
+            fix="Check --site and the table; delete from a copy of it the records that left "
+            "before, or take several out of the first ledger at once (--record NAME=A,B).",
         )
-    places = {cells.header.index(name): as_level(value) for name, value in values.items()}
-    leave = [all(as_level(row[k]) == own for k, own in places.items()) for row in cells.rows]
-    stay = [not one for one in leave]
-    made = fit(
-        table, recipe, site, prior=ledger.prior, reading=reading, progress=progress, rows=stay
-    )
-    facts = sites_in(provenance) | sites_in(made.provenance)
-    factor = made.ledger.factor(site)
-    changed = ledger.update(site, factor, independent=True)
-    notes = [] if any(leave) else [f"no record has {dict(values)}: the table is fitted as it is"]
-    return Withdrawn(changed, as_provenance(recipe, facts), sum(leave), (*notes, *made.notes))
+    made = fitted(stay)
+    facts = known | sites_in(made.provenance)
+    changed = ledger.update(site, made.ledger.factor(site), independent=True)
+    return Withdrawn(changed, as_provenance(recipe, facts), stay.count(False), made.notes)
+
+
+def _recipe_of(ledger: Ledger, provenance: Mapping[str, str], site: str) -> Recipe:
+    """Return the recipe by which a site's factor can be fitted again; a StructureError if none."""
+    recipe = recipe_in(provenance)
+    if site not in ledger.sites:
+        raise StructureError(
+            found=f"a ledger of {some(list(ledger.sites))}, without site {site!r}",
+            expected="one of its sites",
+            fix="Correct --site.",
+        )
+    if recipe is None or recipe.own or "" not in names_of(ledger.prior):
+        raise StructureError(
+            found=f"a ledger {'without' if recipe is None else 'with'} a recipe"
+            f"{'' if recipe is None else ', whose coefficients differ by site'}",
+            expected="the recipe of coefficients that sites share",
+            fix="Fit the site again without the records (posterity fit), and fuse or federate all "
+            "again, with --personal or --own if it was.",
+        )
+    if not ledger.independent:
+        raise StructureError(
+            found=f"a ledger of {some(list(ledger.sites))}, whose factors were fitted together",
+            expected="factors that were fitted apart (posterity fit)",
+            fix="Destroy it, and federate again with the table without the records.",
+        )
+    return recipe
+
+
+def _leaving(cells: Cells, values: Mapping[str, Collection[str]]) -> list[bool]:
+    """Return for each record of a table whether it has one of each column's values.
+
+    Raises a StructureError for a column that is not there, a UsageError for a value that no such
+    record has.
+    """
+    leave = [True] * len(cells.rows)
+    own = {}
+    for name, wanted in values.items():
+        place = cells.header.index(column_named(name, cells))
+        own[name] = [as_level(row[place]) for row in cells.rows]
+        leave = [one and text in wanted for one, text in zip(leave, own[name], strict=True)]
+    for name, wanted in values.items():
+        there = {text for text, one in zip(own[name], leave, strict=True) if one}
+        absent = [text for text in wanted if text not in there]
+        if absent:
+            raise UsageError(
+                found=f"--record {name}={absent[0]}, which no record in {str(cells.path)!r} has"
+                + (" beside the others" if len(values) > 1 else ""),
+                expected="values of records in the table",
+                fix="Correct the value; quote one with a comma; if the record left before, "
+                "nothing is to be done.",
+            )
+    return leave
+
+
+def _same(one: Any, other: Any, rounding: float) -> bool:
+    """Return whether two Gaussian factors are the same, relative to the largest of their precision
+    and precision times mean.
+    """
+    pairs = [
+        (np.asarray(getattr(one, name)), np.asarray(getattr(other, name)))
+        for name in ("precision", "precision_mean")
+    ]
+    return all(abs(a - b).max() <= rounding * abs(b).max() for a, b in pairs)
 
 
 def changed_records(run: Run, sites: Collection[str], factor: float = 100) -> Iterator[str]:

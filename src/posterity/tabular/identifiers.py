@@ -15,6 +15,10 @@ NAMED = re.compile(
     r"|.*[a-z]I[Dd]"
 )
 """Names of columns that identify something."""
+NUMBERED = re.compile(
+    r"(?i:(.*[^a-z])?(no|num|number|key|code|record|serial))|.*[a-z](No|Nr|Key|Code)"
+)
+"""Names of columns that identify something if each record has another number."""
 SAVED_INDEX = re.compile(r"Unnamed: \d+")
 """Name that pandas gives to a column without one."""
 DATED = re.compile(r"(?i)(.*[^a-z])?(date|datum|day of birth|dob|timestamp)([^a-z].*)?")
@@ -36,11 +40,12 @@ class Suspect(NamedTuple):
 
 def no_covariates(
     cells: Cells, names: Collection[str], *, few: int = 20, share: float = 0.5
-) -> Iterator[tuple[str, str]]:
-    """Yield columns among ``names`` that are no covariates, each with the reason.
+) -> Iterator[tuple[str, str, bool]]:
+    """Yield columns among ``names`` that are no covariates, each with the reason and True.
 
     They are those of dates, and those in which each of at least ``few`` records has a whole number
-    or text of its own; of columns named as identifiers, a ``share`` of them.
+    or text of its own; of columns named as identifiers, a ``share`` of them. A column of numbers
+    that neither its name nor their order tells is yielded with False: it may well be one.
     """
     for name in names:
         if _measured(cells.column(name)):
@@ -50,12 +55,21 @@ def no_covariates(
         named = bool(NAMED.fullmatch(name))
         several = len(texts) >= few and len(distinct) >= (share if named else 1) * len(texts)
         if SAVED_INDEX.fullmatch(name):
-            yield name, "row numbers, as pandas names them"
+            yield name, "row numbers, as pandas names them", True
         elif _dates(name, distinct):
-            yield name, "dates"
+            yield name, "dates", True
         elif several and _whole_or_text(distinct):
             kind = "whole number" if is_numeric(texts[0]) else "text"
-            yield name, f"a {kind} of its own in {len(distinct)} of {len(texts)} records"
+            why = f"a {kind} of its own in {len(distinct)} of {len(texts)} records"
+            known = named or kind == "text" or bool(NUMBERED.fullmatch(name))
+            yield name, why, known or _in_turn([float(text) for text in texts])
+
+
+def _in_turn(numbers: Sequence[float], *, gaps: float = 1.0) -> bool:
+    """Return whether different numbers are in order, or all of a range but for as many ``gaps``."""
+    steps = np.diff(numbers)
+    dense = max(numbers) - min(numbers) < (1 + gaps) * len(numbers)
+    return bool(dense or (steps > 0).all() or (steps < 0).all())
 
 
 def clusters(

@@ -21,7 +21,7 @@ from posterity.tabular.design import Design, design
 from posterity.tabular.fitting import records_of
 from posterity.tabular.multicentre import with_labels
 from posterity.tabular.pooled import is_pooled, predictions
-from posterity.tabular.reading import PLAIN, Reading, columns_to_predict
+from posterity.tabular.reading import PLAIN, Reading, column_named, columns_to_predict
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.recipe_model import (
     Parts,
@@ -332,13 +332,8 @@ def _sites(
 def texts_of(inputs: Path, name: str) -> np.ndarray:
     """Return the texts of a column of a table, record by record."""
     cells = read_cells(inputs, unnamed=True)
-    if name not in cells.header:
-        raise StructureError(
-            found=f"no column {name!r} in {str(inputs)!r}",
-            expected="the column that names groups or sites of records",
-            fix="Use the name in the table's header.",
-        )
-    return np.array([clean(text) for text in cells.column(name)])
+    own = column_named(name, cells)
+    return np.array([clean(text) for text in cells.column(own)])
 
 
 def _remarks(parts: Parts, recipe: Recipe, data: Design, scored: bool) -> list[str]:

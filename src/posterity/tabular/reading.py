@@ -144,12 +144,31 @@ def matched(cells: Cells, recipe: Recipe) -> tuple[Cells, list[str]]:
     wanted |= {*recipe.categories, *recipe.center, *recipe.scale, *recipe.unit, *recipe.without}
     known = {}
     for name in wanted - {None, *cells.header}:
-        alike = [own for own in cells.header if own.casefold() == name.casefold()]
+        alike = _alike(name, cells.header)
         if len(alike) == 1:
             known[alike[0]] = name
     header = tuple(known.get(own, own) for own in cells.header)
     notes = [f"column {own!r} is read as {name!r}" for own, name in known.items()]
     return cells._replace(header=header), notes
+
+
+def column_named(name: str, cells: Cells) -> str:
+    """Return a table's column of this name, or the one of it in other capitals or small letters.
+
+    Raises a StructureError if there is none.
+    """
+    alike = [name] if name in cells.header else _alike(name, cells.header)
+    if len(alike) == 1:
+        return alike[0]
+    raise StructureError(
+        found=f"no column {name!r} in {str(cells.path)!r}, which has {some(cells.header)}",
+        expected="a column of the table",
+        fix="Use a name in the table's header.",
+    )
+
+
+def _alike(name: str, header: Sequence[str]) -> list[str]:
+    return [own for own in header if own.casefold() == name.casefold()]
 
 
 def with_absent(cells: Cells, recipe: Recipe) -> tuple[Cells, list[str]]:

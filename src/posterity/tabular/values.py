@@ -8,7 +8,8 @@ import numpy as np
 
 from posterity.errors import ArtifactError, UsageError
 from posterity.families.names import some
-from posterity.runtime.text import listed
+from posterity.runtime.text import count, listed
+from posterity.tabular.identifiers import clusters
 from posterity.tabular.reading import Reading
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.tables.numbers import is_numeric
@@ -91,7 +92,12 @@ def _check_texts(cells: Cells, recipe: Recipe, names: Sequence[str], *, most: in
     others = ",".join(name for name in texts if name not in target)
     out = [f"leave columns out: --without {shlex.quote(others)}"] if others else []
     ways = [*([f"pass {' '.join(flags)}"] if flags else []), *out]
-    found = "; ".join(f"{name!r} {some(levels)}" for name, levels in texts.items())
+    several = [name for name, _ in clusters(cells, [*texts]) if name not in {*target, *sayable}]
+    ways += [
+        f"if a value is of one patient or unit with several records: --cluster {shlex.quote(name)}"
+        for name in several
+    ]
+    found = "; ".join(f"{name!r} {some(levels)}{_alike(levels)}" for name, levels in texts.items())
     raise table_error(
         cells.path,
         f"columns of texts: {found}",
@@ -99,6 +105,14 @@ def _check_texts(cells: Cells, recipe: Recipe, names: Sequence[str], *, most: in
         "as 0, first",
         f"Either {' or '.join(ways)}." if len(ways) > 1 else f"To read them, {''.join(ways)}.",
     )
+
+
+def _alike(levels: Sequence[str]) -> str:
+    """Return words on levels that differ in capitals or blanks alone, if any."""
+    forms = [" ".join(level.casefold().split()) for level in levels]
+    alike = [level for level, form in zip(levels, forms, strict=True) if forms.count(form) > 1]
+    more = "differ in capitals or blanks alone, and may be one: correct the table"
+    return f" (of which {some(alike)} {more})" if alike else ""
 
 
 def notes_of_codes(
@@ -122,7 +136,7 @@ def notes_of_codes(
         if count > 1 and odd:
             notes.append(
                 f"{name!r} is {code:g} in {count} records, and otherwise {low:g} to {high:g}: if "
-                "that stands for a missing value, leave these cells empty"
+                f"that is a missing value, leave these cells empty or pass --missing {code:g}"
             )
     return notes
 
@@ -188,9 +202,10 @@ def whole(
         row = cells.rows[first]
         name = next(n for n, place in places.items() if _is_gap(row[place], levels.get(n, ())))
         lines = [str(line) for line, one in zip(cells.lines, gap, strict=True) if one]
+        every = f", in lines {listed(lines)}" if len(lines) > 1 else ""
         raise ArtifactError(
-            found=f"{sum(gap)} records with a missing value in {str(cells.path)!r}, the first in "
-            f"line {lines[0]} (column {name!r}), in lines {listed(lines)}",
+            found=f"{count(sum(gap), 'record')} with a missing value in {str(cells.path)!r}, the "
+            f"first in line {lines[0]} (column {name!r}){every}",
             expected="a value in every column that is used",
             fix="Impute them, leave columns out (--without NAME) or records (--drop-missing), or "
             "add an indicator (--formula 'TARGET ~ NAME + missing(NAME)').",
@@ -228,8 +243,9 @@ def known(
         odd = [n for n, text in enumerate(texts) if text not in own and not is_missing(text)]
         if odd:
             lines = listed(str(cells.lines[n]) for n in odd)
+            where = f"line{'s' if len(odd) > 1 else ''} {lines}"
             found = some(sorted({texts[n] for n in odd}))
-            notes.append(f"column {name!r} has unknown levels {found} in lines {lines}")
+            notes.append(f"column {name!r} has unknown levels {found} in {where}")
         for n in odd:
             rows[n][place] = ""
     return cells._replace(rows=rows), notes

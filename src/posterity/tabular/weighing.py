@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from posterity.tabular.identifiers import clusters, groups_of
+from posterity.tabular.identifiers import NAMED, clusters, groups_of
 from posterity.tabular.options import SAMPLING
 from posterity.tabular.reading import ALONE
 from posterity.tabular.recipe import Recipe
@@ -50,6 +50,9 @@ def dependent(recipe: Recipe, cells: Cells) -> dict[str, Any]:
     if recipe.cluster:
         return {"groups": groups_of([text.strip() for text in cells.column(recipe.cluster)])}
     roles = {getattr(recipe, role) for role in ALONE} | recipe.categories.keys()
+    if recipe.trials or (recipe.weights and recipe.weighting != SAMPLING):
+        # A row stands for all records of its values, which recur by design.
+        roles |= {name for name in recipe.columns or () if not NAMED.fullmatch(name)}
     others = [name for name in cells.header if name and name not in roles]
     groups = np.arange(len(cells.rows)) if recipe.robust else None
     return {"groups": groups, "suspects": dict(clusters(cells, others))}
