@@ -120,7 +120,7 @@ class ExponentialFamily(VectorSpace):
 
         >>> from posterity.families import Beta
         >>> Beta.from_standard(1.0, 1.0).given([Beta(2.0, 1.0), Beta(1.0, 5.0)])
-        Beta(0.36 ± 0.14)
+        Beta(0.364 ± 0.14)
         """
         terms = [self, *factors]
         if len(terms) == 2:  # the floating-point sum of two numbers is rounded once already

@@ -182,7 +182,7 @@ class LocalUpdate(Setting):
     >>> prior = Beta.from_standard(2.0, 2.0)
     >>> run = federate(sites, BetaExponential(), prior, update=LocalUpdate(estimator=Quadrature()))
     >>> run.posterior.mean.round(3).item()
-    0.502
+    0.501
     """
 
     estimator: Estimator | None

@@ -139,7 +139,7 @@ class Recipe:
         """Return the recipe as JSON, which is equal for equal options in any order.
 
         >>> Recipe("poisson", "n", columns=("b", "a")).canonical()[:52]
-        '{"categories":{},"center":{},"columns":["a","b"],"cu'
+        '{"categories":{},"center":{},"cluster":null,"columns'
         """
         options: dict[str, Any] = dataclasses.asdict(self)
         del options["without"]
