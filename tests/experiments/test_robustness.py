@@ -64,7 +64,9 @@ def test_what_users_write(seed):
         assert row["status"] == "SiteError" and "jax.numpy" in row["why"]
     else:
         several = row["kind"].startswith(("bilinear", "mixture"))
-        assert row["status"] == ("converged to one of several" if several else "converged")
+        # Second starts may end early, within their budget: the status says so.
+        expected = ["converged", "converged to one of several"] if several else ["converged"]
+        assert row["status"] in expected
         assert abs(row["gap"]) < run.WRONG, row
 
 
