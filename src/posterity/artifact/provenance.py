@@ -20,6 +20,9 @@ the texts that its labels 0, 1, ... stand for, a list in JSON."""
 READERS = {"recipe": "posterity.tabular.reconcile"}
 """By key of a provenance that says what a file's parameters mean, the module that reads it."""
 
+PERSONAL = "personal"
+"""Where a file's provenance has the argument ``personal`` of its fusion."""
+
 
 def reader_of(provenances: Iterable[Mapping[str, str]]) -> Any:
     """Return the module that compares what these files say of their parameters, imported at its

@@ -12,12 +12,12 @@ from typing import Any
 
 from posterity.artifact import Inspection, digest, open_artifact
 from posterity.artifact.many import Alone, name_of
+from posterity.artifact.provenance import PERSONAL
 from posterity.errors import ArtifactError, PosterityError, StructureError, UsageError
 from posterity.families.distribution import Distribution
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt
 from posterity.runtime.files import named
-from posterity.tabular.fused import PERSONAL
 from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.sites import sites_in, under
 

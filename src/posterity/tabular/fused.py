@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import posterity
 from posterity.artifact import Inspection, open_artifact
 from posterity.artifact.many import Alone, Several, name_of, read_many
+from posterity.artifact.provenance import PERSONAL
 from posterity.errors import CHOOSE, UsageError
 from posterity.families.names import names_of, some
 from posterity.fusion import Fusion
@@ -28,8 +29,6 @@ from posterity.tabular.sites import MOST_SITES, as_provenance, sites_in, togethe
 if TYPE_CHECKING:
     from posterity.tabular.multicentre import Columns
 
-PERSONAL = "personal"
-"""Where a file's provenance has the argument ``personal`` of its fusion."""
 Reader = Callable[[Path], tuple[Any, Inspection]]
 """A function that reads a file, as :func:`posterity.artifact.open_artifact`."""
 
