@@ -159,7 +159,6 @@ def _unreadable(path: AnyPath, why: str) -> ArtifactError:
     return ArtifactError(
         found=f"receipt {os.fspath(path)!r} that cannot be read ({why})",
         expected="a JSON document as `posterity forget` writes it",
-        fix="Obtain the receipt again from its issuer.",
     )
 
 
@@ -214,7 +213,6 @@ def _checked(document: Any, constraints: Mapping[str, Constraint]) -> dict[str, 
             raise ArtifactError(
                 found=f"{name} {reprlib.repr(content[name])} in a receipt",
                 expected=constraint.expected,
-                fix="Obtain the receipt again from its issuer.",
             )
     return content
 

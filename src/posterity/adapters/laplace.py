@@ -48,7 +48,6 @@ def of_covariance(
         raise StructureError(
             found=f"{shapes} for {size} coordinates of {place}",
             expected=f"one value for each of {some(names)}",
-            fix="Fit again, and pass the results unchanged.",
         )
     if (wrong := ~np.isfinite(mean)).any():
         raise ParameterError(

@@ -205,14 +205,12 @@ def _gaussian_process(model: Any, data: shared.Data) -> shared.Laws:
         raise UsageError(
             found="a Gaussian process without points",
             expected="x, the points (m, d) whose values are the coordinates",
-            fix="Choose points that all sites share, such as inducing points.",
         )
     if np.ndim(model.alpha_) != 1 or (data.site is not None and model.normalize_y):
         normed = f"with normalize_y={model.normalize_y}"
         raise StructureError(
             found=f"a Gaussian process of responses {np.shape(model.alpha_)} {normed}",
             expected="one response, and for a ledger a prior that does not depend on data",
-            fix="Fit one process a response; for a ledger with normalize_y=False, optimizer=None.",
         )
     columns = shared.columns_of(model, np.shape(model.X_train_)[1])
     x = shared.table(data.x, columns, place, by_name=hasattr(model, "feature_names_in_"))

@@ -154,13 +154,11 @@ class SiteFiles(NamedTuple):
                 raise ArtifactError(
                     found=f"file {str(self.changes)!r}, which cannot be read ({error})",
                     expected="signed changes of keys",
-                    fix="Restore it with the key from a backup.",
                 ) from error
         if key.public not in terms.keys_of(self.name):
             raise UsageError(
                 found=f"a key file of {self.name!r} with the public key {str(key.public)!r}",
                 expected=f"{str(present)!r}, as in members.{self.name} or changed since",
-                fix="Restore the right key file, or agree on new terms.",
             )
         site = Site.of(self.terms.agreement, self.name, self.records())
         kind = Server if self.name == self.terms.server else Machine
@@ -184,7 +182,6 @@ def read_site(file: Path) -> SiteFiles:
             raise UsageError(
                 found=f"name = {name!r}, which is not a member,",
                 expected=f"one of {sorted(terms.members)}",
-                fix="Spell it as federation.toml does, or agree on new terms.",
             )
         sockets = settings["transport.sockets"] or {}
         strangers = sorted(sockets.keys() - terms.members.keys())
@@ -192,7 +189,6 @@ def read_site(file: Path) -> SiteFiles:
             raise UsageError(
                 found=f"transport.sockets for {strangers or name}",
                 expected="sockets of other members only",
-                fix="Spell them as federation.toml does.",
             )
         if sockets and settings["transport.kind"] == "courier":
             raise conflict("transport.sockets", 'transport.kind = "courier"')
@@ -249,7 +245,6 @@ def as_toml(group: str, values: Mapping[str, Any], folder: Path) -> str:
         raise UsageError(
             found=f"values that no TOML document can have ({error})",
             expected="numbers, and texts of characters",
-            fix="Choose other names.",
         ) from error
     return text
 

@@ -19,9 +19,7 @@ def _report(data: Data) -> str:
 def report(settings: Settings) -> Data:
     """Write one page of HTML about posteriors, ledgers, students and receipts."""
     if not settings.files:
-        raise UsageError(
-            found="no file", expected="one at least", fix="Name what is to be reported."
-        )
+        raise UsageError(found="no file", expected="one at least")
     output = settings.output
     data = settings.path("data.file")
     files.check_ending(output, FORMATS)

@@ -65,7 +65,6 @@ def init(settings: Settings) -> Data:
         raise UsageError(
             found=f"{named[0]} for a site that exists already",
             expected="only --federation and --epoch",
-            fix=f"Leave it out, or edit {file}.",
         )
     key = PrivateKey.load(folder / KEY).public
     data: Data = {
@@ -92,7 +91,7 @@ def _write_site(folder: Path, file: Path, settings: Settings) -> None:
     """Write the folder, the key and the ``site.toml``, in this order."""
     name = settings.need("name")
     if not name.strip() or "\n" in name:
-        raise UsageError(found=f"name = {name!r}", expected="one line", fix="Pass another --name.")
+        raise UsageError(found=f"name = {name!r}", expected="one line")
     files.make_folder(folder, "a folder of this user", mode=0o700)
     folder.chmod(0o700)
     values = {"name": name, "federation": str(folder / "federation.toml")}
@@ -110,9 +109,7 @@ def _name_federation(file: Path, federation: Path) -> None:
     places = [place for place, line in enumerate(lines) if line.startswith("federation =")]
     if len(places) != 1:
         raise UsageError(
-            found=f"{len(places)} lines 'federation =' in {str(file)!r}",
-            expected="one",
-            fix="Edit that line by hand.",
+            found=f"{len(places)} lines 'federation =' in {str(file)!r}", expected="one"
         )
     values = {"federation": str(federation)}
     lines[places[0]] = deployment.as_toml("site-file", values, file.parent).strip()
@@ -126,9 +123,7 @@ def _make_store(folder: Path, path: Path, machine: Any, epoch: int | None) -> No
         return
     if epoch is not None:
         raise ArtifactError(
-            found=f"store {str(path)!r}, which exists, and --epoch {epoch}",
-            expected="no store",
-            fix="Leave --epoch out; to begin with an empty store move this one away.",
+            found=f"store {str(path)!r}, which exists, and --epoch {epoch}", expected="no store"
         )
     with deployment.open_store(folder, path) as store:
         memory = Memory.from_bytes(store.state, store.outbox)
@@ -317,7 +312,6 @@ def confirm(question: str) -> None:
         raise UsageError(
             found="no terminal on which to confirm the forgetting",
             expected="--yes, without a terminal",
-            fix="Pass --yes if you are sure: forgetting cannot be undone.",
         )
     typer.confirm(question, abort=True, err=True)
 
@@ -365,7 +359,6 @@ def result(settings: Settings) -> Data:
         raise UsageError(
             found=f"--certificate {certificate}, before that posterior has a certificate",
             expected="a posterior that all members have signed",
-            fix="Wait until they have, or leave --certificate out.",
         )
     if certificate is not None:
         write_file(certificate, head["certificate"].encode())

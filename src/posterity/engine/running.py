@@ -252,7 +252,6 @@ class Running:
                 raise SiteError(
                     found="an agent that ends" if self._stopping else full,
                     expected="an agent that accepts letters",
-                    fix="Deliver it later; it stays in its sender's outbox.",
                 )
             self._inbox[letter] = None  # duplicates are dropped
             self._moved.notify_all()
@@ -304,7 +303,6 @@ class Running:
                 raise UsageError(
                     found=f"file {name!r}, whose letter has {size:,} bytes",
                     expected=f"letters, digits, '.', '-' and '_', and {self._largest:,} bytes",
-                    fix="Rename the file, or agree on larger letters.",
                 )
             return step
 

@@ -230,9 +230,7 @@ class ExponentialFamily(VectorSpace):
     def _translate(self, offset: PyTree) -> Self:
         """Translate the law; families with a location override it."""
         raise StructureError(
-            found=f"an offset for a {type(self).__name__}",
-            expected="None: it has no location",
-            fix="Translate only what has a location().",
+            found=f"an offset for a {type(self).__name__}", expected="None: it has no location"
         )
 
     def _own_offset(self, offset: PyTree) -> Real:
@@ -245,7 +243,6 @@ class ExponentialFamily(VectorSpace):
             raise StructureError(
                 found=f"an offset of shape {offset.shape} for {self!r}",
                 expected=f"{self.own_size} numbers a member, as location() has them",
-                fix="Offsets broadcast over batches, never along a member's own axes.",
             )
         return offset
 

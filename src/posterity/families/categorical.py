@@ -101,7 +101,6 @@ class Categorical(ExponentialFamily):
             raise StructureError(
                 found=f"new names for the labels of {self!r}",
                 expected="an axis of the batch: log odds are held against the last label",
-                fix="Make one from the probabilities in their new order.",
             )
         return super()._relabel_axis(labels, size, axis)
 

@@ -241,7 +241,6 @@ class Product(Composite):
             raise StructureError(
                 found=f"blocks of {f'types {strange}' if strange else f'batch shapes {shapes}'}",
                 expected="at least one named block, all exponential families of one batch shape",
-                fix="Give every block the same leading axes.",
             )
 
     @classmethod
@@ -303,7 +302,6 @@ class Product(Composite):
             raise StructureError(
                 found=f"offsets {offset}",
                 expected=f"offsets by name, for blocks among {list(self.blocks)}",
-                fix="Shape the offset as location() is; blocks without one stay.",
             )
         return type(self)({n: b.translate(offset.get(n)) for n, b in self.blocks.items()})
 

@@ -113,7 +113,7 @@ def index_of(name: str, names: Sequence[str]) -> int:
 
 
 def _no_site(found: str, expected: str) -> UsageError:
-    return UsageError(found=f"site {found}", expected=expected, fix="Name a site of the network.")
+    return UsageError(found=f"site {found}", expected=expected)
 
 
 def at(array: Real, index: ArrayLike) -> Real:

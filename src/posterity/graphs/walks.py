@@ -108,9 +108,7 @@ class MetropolisHastings(Walk):
         """Return the probabilities of one hop between sites."""
         if network.size > self.most_states:
             raise UsageError(
-                found=f"a network of {network.size} sites",
-                expected=f"at most {self.most_states}",
-                fix="Measure with cover_times.",
+                found=f"a network of {network.size} sites", expected=f"at most {self.most_states}"
             )
         source, target = network.links()
         share = self.stationary(network)
@@ -166,7 +164,6 @@ class WeightedMetropolisHastings(MetropolisHastings):
             raise ParameterError(
                 found=found,
                 expected=f"a positive, finite weight a site, all within a factor {self.widest:g}",
-                fix="Bring them closer together; leave out sites that are not to be visited.",
             )
         self.weights = values / values.max()
 
@@ -177,9 +174,7 @@ class WeightedMetropolisHastings(MetropolisHastings):
             check_sites(self.names, network.names, "weights for")
         if size != network.size:
             raise StructureError(
-                found=f"{size} weights for {network.size} sites",
-                expected="one weight a site",
-                fix="Weigh each of the sites.",
+                found=f"{size} weights for {network.size} sites", expected="one weight a site"
             )
         return WeightedMetropolisHastings(self.weights) if self.names else self
 

@@ -62,7 +62,6 @@ def _check(
             raise ParameterError(
                 found=f"a prior that has draws of {wide:.2g}",
                 expected=f"parameters up to {widest:.0e}, whose likelihood can be computed",
-                fix="Give the prior a standard deviation that the parameters may have.",
             )
         if beyond.get() is not None:
             _check_parameters(model, z, batch)
@@ -109,7 +108,6 @@ def _check_parameters(model: Model, z: Any, batch: Any) -> None:
             found=f"a function that indexes beyond the parameters ({error})",
             expected=f"parameters of shapes {[np.shape(leaf) for leaf in tree_leaves(z)]}, as the "
             "prior has them",
-            fix="Give the prior a dimension for each parameter.",
         ) from error
     except Exception:  # functions of JAX arrays alone
         return

@@ -59,7 +59,6 @@ def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[n
             if shapes
             else f"{sequences!r} for sequences",
             expected="at least one sequence, all of vectors (T, d) or all of symbols (T,)",
-            fix="Wrap a single sequence in a list; give all sequences the same channels.",
         )
     lengths = np.array([len(own) for own in rows])
     longest = int(lengths.max())
@@ -70,7 +69,6 @@ def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[n
         raise StructureError(
             found=f"length={length} for a sequence of {longest} steps",
             expected="room for the longest",
-            fix="Leave length out.",
         )
     x = np.zeros((len(rows), length, *rows[0].shape[1:]), rows[0].dtype)
     for row, own in zip(x, rows, strict=True):
@@ -84,7 +82,6 @@ def _checked(sequence: ArrayLike) -> np.ndarray:
         raise StructureError(
             found=f"a sequence of shape {made.shape}",
             expected="vectors (T, d) or symbols (T,), at least one step",
-            fix="Drop empty sequences.",
         )
     check_numbers(
         made, "the steps of a sequence", "Impute missing values, or cut the sequence there."
@@ -194,8 +191,6 @@ def check_emissions(members: ExponentialFamily) -> None:
         raise StructureError(
             found=f"emissions {members!r}",
             expected="NormalWishart or NormalGamma for vectors, Dirichlet for symbols",
-            fix="Use one of these families, or your own kind of "
-            "posterity.families.emitting.Emitting, for the members of the emissions' plate.",
         )
 
 
@@ -280,9 +275,7 @@ def log_predictive(
     q, x, lengths = _prepared(posterior, sequences)
     if samples and key is None:
         raise UsageError(
-            found=f"samples={samples} without a key",
-            expected="a key for the draws, or samples=0",
-            fix="Pass key=jax.random.key(0), say.",
+            found=f"samples={samples} without a key", expected="a key for the draws, or samples=0"
         )
     with jax.enable_x64(True):
         if not samples:
@@ -302,11 +295,7 @@ def _prepared(
     posterior: Any, sequences: Sequence[Any]
 ) -> tuple[HiddenMarkov, np.ndarray, np.ndarray]:
     if not isinstance(posterior, HiddenMarkov) or posterior.batch_shape:
-        raise StructureError(
-            found=repr(posterior),
-            expected="one HiddenMarkov",
-            fix="Of a ledger pass ledger.posterior; index a batch.",
-        )
+        raise StructureError(found=repr(posterior), expected="one HiddenMarkov")
     check_proper(posterior, "the posterior")
     members: Any = posterior.emissions.members  # pyright: ignore
     check_emissions(members)
@@ -318,7 +307,6 @@ def _prepared(
             found=f"sequences of {'symbols' if x.ndim == 2 else f'{x.shape[2]} channels'} for "
             f"emissions {members!r}",
             expected="sequences of what the states emit",
-            fix="Use the channels, or the symbols, that the model was fitted to.",
         )
     return at_rest(posterior), x, lengths
 

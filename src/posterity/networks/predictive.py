@@ -111,7 +111,6 @@ class Prediction:
             raise ParameterError(
                 found=f"labels from {y.min()} to {y.max()}",
                 expected=f"whole numbers from 0 to {classes - 1}",
-                fix="Code classes as the network was trained with.",
             )
         return np.take_along_axis(self.log_chances, y.astype(int)[:, None], 1)[:, 0]
 
@@ -120,7 +119,6 @@ class Prediction:
             raise StructureError(
                 found=f"values of shape {y.shape} for predictions of shape {self.mean.shape}",
                 expected="one value of each output an input",
-                fix="Shape them as the mean is.",
             )
         check_numbers(y, "what was observed")
         own = 0.0 if self.variance is None else np.asarray(self.variance, np.float64)

@@ -89,7 +89,6 @@ def read(source: object) -> Source:
             raise ArtifactError(
                 found=f"{str(path)!r}, which is no regular file",
                 expected="a file that posterity wrote",
-                fix="Name files, each by its path.",
             )
         start = b""
         with contextlib.suppress(OSError), path.open("rb") as file:  # raised when the file is read
@@ -168,7 +167,7 @@ def subjects_of(sources: Iterable[object]) -> Subjects:
     """
     known = [read(source) for source in sources]
     if not known:
-        raise UsageError(found="no file", expected="one at least", fix="Name what to report.")
+        raise UsageError(found="no file", expected="one at least")
     receipts = [one for one in known if isinstance(one.value, Receipt)]
     others = [one for one in known if not isinstance(one.value, Receipt)]
     by_digest = {one.digest: one for one in others if isinstance(one.posterior, Ledger)}

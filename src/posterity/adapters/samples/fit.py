@@ -202,7 +202,6 @@ def _families(
             raise UsageError(
                 found=f"a family for each of {some(list(by_name))}",
                 expected=f"one for each variable: {some(sorted(known - {''}) or ['names='])}",
-                fix="Name all variables; for an array by names=.",
             )
         FAMILY.check(**{f"family of {name}": word for name, word in by_name.items()})
         if names is not None:
@@ -228,8 +227,6 @@ def _families(
         ]
     if len(result) > 1 and (wrong := unfit([own[0].name for own, _ in result])):
         raise StructureError(
-            found=f"variables of which {wrong}",
-            expected="a different name for each",
-            fix="Rename one of them.",
+            found=f"variables of which {wrong}", expected="a different name for each"
         )
     return result, None if family in OF_ONE else names

@@ -162,7 +162,6 @@ class Server(socketserver.ThreadingUnixStreamServer):
             raise UsageError(
                 found=f"socket {str(path)!r}, which cannot be made ({error.strerror or error})",
                 expected="a folder in which sockets can be made",
-                fix="Change its permissions, or move the site to a folder on a local disk.",
             ) from error
 
     def __enter__(self) -> Self:
@@ -199,7 +198,6 @@ class Server(socketserver.ThreadingUnixStreamServer):
                 raise SiteError(
                     found=f"{self._arriving:,} bytes of messages that arrive already",
                     expected=f"room for {size:,} more, of {MOST_ARRIVING * self.most:,}",
-                    fix="Send it again later.",
                 )
             self._arriving += size
         try:

@@ -140,7 +140,6 @@ def read_moments(
         raise UsageError(
             found=f"a covariance in {str(path)!r}, and another in {str(covariance)!r}",
             expected="one covariance",
-            fix="Leave one out.",
         )
     cells = reader.read_cells(Path(covariance), unnamed=True)
     across = cells.header[1:]
@@ -156,7 +155,6 @@ def read_moments(
                 raise StructureError(
                     found=f"sd {one:g} of {name!r} in {str(path)!r}, {other:g} by the covariance",
                     expected="two tables of the same fit",
-                    fix="Pass two that belong together, or leave the standard deviations out.",
                 )
     return result._replace(sd=None, covariance=matrix)
 
@@ -183,7 +181,6 @@ def write(
             found=f"a file {str(covariance)!r} for a covariance"
             + (" beside a .json, which includes it" if as_json else f" of a {table['family']} law"),
             expected="it only for a Gaussian that is not diagonal, beside a .csv",
-            fix="Leave it out.",
         )
     if as_json:
         table |= {} if recipe is None else {"recipe": recipe}
@@ -224,7 +221,6 @@ def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
             raise StructureError(
                 found=wrong,
                 expected="a row for each parameter, with its standard deviation or limits",
-                fix="Add them, or pass a covariance.",
             )
     columns = {role: place for role, place in roles.items() if role not in TEXTS}
     read = cells.numbers([cells.header[place] for place in columns.values()], decimal)
