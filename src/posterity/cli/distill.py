@@ -78,12 +78,9 @@ class Distilled:
 
 def distillation_of(settings: Settings) -> Distilled:
     """Return the distillation of the posterior in a file, or of one that is sampled."""
-    paths = [*settings.files, *([path] if (path := settings.path("posterior")) else [])]
-    if not paths:
+    if not settings.files and settings["posterior"] is None:
         return _of_data(settings)
-    path, *others = paths
-    if others:
-        raise UsageError(found=f"{len(paths)} posteriors", expected="one")
+    path = settings.single("posterior")
     value, about = files.read(path)
     posterior: Any = value.posterior if isinstance(value, Ledger) else value
     like = settings.path("data.like")

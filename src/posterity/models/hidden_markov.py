@@ -128,20 +128,13 @@ class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):
                 expected="x of shape (n, T, d) or (n, T), and n lengths",
                 fix="Make them by posterity.models.padded(sequences).",
             )
-        wrong = ""
-        broken = lengths % 1 != 0
-        if broken.any():
-            wrong = f"{lengths[broken][0]} among the lengths, which is no whole number"
-        elif ((lengths < 1) | (lengths > x.shape[1])).any():
-            wrong = f"lengths from {lengths.min()} to {lengths.max()} of at most {x.shape[1]}"
-        elif x.ndim == 2 and ((x < 0) | (x % 1 != 0)).any():
-            wrong = "symbols that are no whole numbers from zero"
-        if wrong:
+        whole = (lengths % 1 == 0) & (lengths >= 1) & (lengths <= x.shape[1])
+        symbols = x.ndim == 3 or ((x >= 0) & (x % 1 == 0)).all()
+        if not whole.all() or not symbols:
             raise ParameterError(
-                found=wrong,
+                found=f"lengths from {lengths.min()} to {lengths.max()}, or symbols, for {x.shape}",
                 expected="whole lengths from 1 to the padded length, and symbols 0, 1, 2, …",
-                fix="Make them by posterity.models.padded(sequences); vectors have a third axis, "
-                "also of one channel: (n, T, 1).",
+                fix="Make them by posterity.models.padded(sequences).",
             )
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
@@ -190,7 +183,8 @@ def check_emissions(members: ExponentialFamily) -> None:
     if not isinstance(members, Emitting):
         raise StructureError(
             found=f"emissions {members!r}",
-            expected="NormalWishart or NormalGamma for vectors, Dirichlet for symbols",
+            expected="NormalWishart or NormalGamma for vectors, Dirichlet for symbols, or your own "
+            "kind of posterity.families.emitting.Emitting",
         )
 
 

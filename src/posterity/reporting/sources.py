@@ -17,7 +17,7 @@ from posterity.errors import ArtifactError, PosterityError, StructureError, Usag
 from posterity.families.distribution import Distribution
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt
-from posterity.runtime.files import named
+from posterity.runtime.files import check_regular, named
 from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.sites import sites_in, under
 
@@ -85,11 +85,7 @@ def read(source: object) -> Source:
     if isinstance(source, str | os.PathLike):
         site, path = named(source)
         name = site or path.name
-        if path.exists() and not path.is_file():
-            raise ArtifactError(
-                found=f"{str(path)!r}, which is no regular file",
-                expected="a file that posterity wrote",
-            )
+        check_regular(path)
         start = b""
         with contextlib.suppress(OSError), path.open("rb") as file:  # raised when the file is read
             start = file.read(1)

@@ -138,27 +138,20 @@ def block(
 
 
 def _gamma(own: Variable, tight: float = 1e-8) -> Fit:
-    """Fit by maximum likelihood.
+    """Fit by maximum likelihood, from draws over their mean less one, which keep their digits.
 
-    With ``x`` the draw over the mean minus one, the fit depends on ``log(1 + x) - x``, which keeps
-    its digits for a huge mean. Half a squared coefficient of variation below ``tight`` has lost the
-    digits that distinguish the shape from that of a Gaussian.
+    Half a squared coefficient of variation below ``tight`` has lost the digits that distinguish the
+    shape from that of a Gaussian.
     """
     z = own.flat
     mean = z.mean((0, 1))
-    x = (z - mean) / mean
-    x = x - x.mean((0, 1))
-    series = -(x**2) / 2 + x**3 / 3 - x**4 / 4
-    curve = np.where(abs(x) < 1e-3, series, np.log(z / mean) - x)
-    gap = -curve.mean((0, 1))
-    shape = np.where(
-        gap < tight, 1 / (2 * gap) + 1 / 6, solve_log_minus_digamma(np.maximum(gap, tight))
-    )
-    law = Gamma.from_standard(shape, shape / mean)
-    known = scipy.stats.gamma(np.minimum(shape, 1e12))
-    scores = normal_scores(known.cdf(shape * (1 + x)), known.sf(shape * (1 + x)))
-    # A gamma of so large a shape is a Gaussian, and its cdf loses all digits.
-    return Fit(law[0], np.where(shape > 1e8, x * np.sqrt(shape), scores), 2)
+    x = z / mean - 1
+    gap = -np.log1p(x - x.mean((0, 1))).mean((0, 1))
+    solved = solve_log_minus_digamma(np.maximum(gap, tight))
+    shape = np.where(gap < tight, 1 / (2 * gap) + 1 / 6, solved)
+    law = _checked(Gamma.from_standard(shape, shape / mean), z, "gamma")
+    known = scipy.stats.gamma(shape, scale=mean / shape)
+    return Fit(law[0], normal_scores(known.cdf(z), known.sf(z)), 2)
 
 
 def _beta(own: Variable) -> Fit:

@@ -204,13 +204,11 @@ def _write_csv(path: Path, rows: Sequence[Sequence[str]]) -> None:
 
 def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
     cells = reader.read_cells(path, unnamed=True)
-    draws = [name for name in cells.header if name in ("lp__", "chain", ".chain", ".draw")]
-    if draws or any(name.startswith("#") for name in cells.header):
+    if {"lp__", "chain", ".chain", ".draw"}.intersection(cells.header):
         raise StructureError(
             found=f"draws in table {str(path)!r}, whose header is {some(cells.header)}",
             expected="a table of means and standard deviations, a row for each parameter",
-            fix="Read the draws in Python, by arviz.from_cmdstan or pandas, and pass them to "
-            "posterity.adapters.from_samples.",
+            fix="Read them in Python, and pass them to posterity.adapters.from_samples.",
         )
     with within(f"table {str(path)!r}"):
         roles, unused = roles_of(cells.header)
