@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -186,20 +186,21 @@ def write(
         table |= {} if recipe is None else {"recipe": recipe}
         write_file(path, json.dumps(table, indent=2, ensure_ascii=False).encode() + b"\n")
         return
-    names = [reader.as_text(name) for name in table["names"]]
-    mean = table["mean"]
+    names = table["names"]
     if covariance is not None:
-        rows = zip(names, table["covariance"], strict=True)
-        _write_csv(Path(covariance), [["name", *names], *([n, *map(repr, row)] for n, row in rows)])
+        rows = ([name, *row] for name, row in zip(names, table["covariance"], strict=True))
+        write_file(Path(covariance), as_csv([["name", *names], *rows]).encode())
     sd = table["sd"] if "sd" in table else np.sqrt(np.diagonal(table["covariance"])).tolist()
-    rows = zip(names, mean, sd, strict=True)
-    _write_csv(path, [["name", "mean", "sd"], *([n, repr(m), repr(s)] for n, m, s in rows)])
+    rows = zip(names, table["mean"], sd, strict=True)
+    write_file(path, as_csv([["name", "mean", "sd"], *rows]).encode())
 
 
-def _write_csv(path: Path, rows: Sequence[Sequence[str]]) -> None:
+def as_csv(rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows of texts and numbers, separated by commas; spreadsheets do not evaluate texts."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    write_file(path, text.getvalue().encode())
+    each = ([reader.as_text(cell) if isinstance(cell, str) else cell for cell in r] for r in rows)
+    csv.writer(text, lineterminator="\n").writerows(each)
+    return text.getvalue()
 
 
 def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
