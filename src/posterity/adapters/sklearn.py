@@ -211,6 +211,7 @@ def _gaussian_process(model: Any, data: shared.Data) -> shared.Laws:
         raise StructureError(
             found=f"a Gaussian process of responses {np.shape(model.alpha_)} {normed}",
             expected="one response, and for a ledger a prior that does not depend on data",
+            fix="Fit one process a response; for a ledger with normalize_y=False, optimizer=None.",
         )
     columns = shared.columns_of(model, np.shape(model.X_train_)[1])
     x = shared.table(data.x, columns, place, by_name=hasattr(model, "feature_names_in_"))

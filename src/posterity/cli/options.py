@@ -112,7 +112,8 @@ class Settings:
     def arguments(self, *what: str) -> tuple[Path, ...]:
         """Return the command line's files, one for each of ``what``; a UsageError otherwise."""
         if len(self.files) != len(what):
-            raise UsageError(found=f"{len(self.files)} arguments", expected=" and ".join(what))
+            found, expected = f"{len(self.files)} arguments", " and ".join(what)
+            raise UsageError(found=found, expected=expected, fix="See --help.")
         return self.files
 
     def single(self, place: str) -> Path:

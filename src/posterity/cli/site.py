@@ -65,6 +65,7 @@ def init(settings: Settings) -> Data:
         raise UsageError(
             found=f"{named[0]} for a site that exists already",
             expected="only --federation and --epoch",
+            fix=f"Leave it out, or edit {file}.",
         )
     key = PrivateKey.load(folder / KEY).public
     data: Data = {
@@ -123,7 +124,9 @@ def _make_store(folder: Path, path: Path, machine: Any, epoch: int | None) -> No
         return
     if epoch is not None:
         raise ArtifactError(
-            found=f"store {str(path)!r}, which exists, and --epoch {epoch}", expected="no store"
+            found=f"store {str(path)!r}, which exists, and --epoch {epoch}",
+            expected="no store",
+            fix="Leave --epoch out; to begin with an empty store move this one away.",
         )
     with deployment.open_store(folder, path) as store:
         memory = Memory.from_bytes(store.state, store.outbox)

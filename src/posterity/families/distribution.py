@@ -397,4 +397,5 @@ def unsaid(
     return UsageError(
         found=f"a {type(law).__name__}, which does not say {what}",
         expected=f"a law with {expected}",
+        fix=f"Give its class {lacking}.",
     )

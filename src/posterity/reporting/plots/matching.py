@@ -242,7 +242,9 @@ def _block(fusion: Fusion, plate: str | None) -> str:
         return names[0]
     if plate is None or plate not in names:
         raise UsageError(
-            found=f"plate={plate!r}", expected=f"one of {names}, whose components were matched"
+            found=f"plate={plate!r}",
+            expected=f"one of {names}, whose components were matched",
+            fix="Name one; leave it out if there is but one, and draw no picture if there is none.",
         )
     return plate
 

@@ -27,6 +27,8 @@ TEXTS = {"site", "name"}
 """Roles of columns that are no numbers."""
 EFFECT = "effect"
 """Name of the only parameter of a table of studies without a column of names."""
+DRAWS = {"lp__", "chain", ".chain", ".draw"}
+"""Columns that only tables of draws have."""
 
 
 class Moments(NamedTuple):
@@ -205,7 +207,7 @@ def as_csv(rows: Iterable[Sequence[Any]]) -> str:
 
 def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
     cells = reader.read_cells(path, unnamed=True)
-    if {"lp__", "chain", ".chain", ".draw"}.intersection(cells.header):
+    if any(name.startswith("#") or name in DRAWS for name in cells.header):
         raise StructureError(
             found=f"draws in table {str(path)!r}, whose header is {some(cells.header)}",
             expected="a table of means and standard deviations, a row for each parameter",
