@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from posterity.arguments import POSITIVE, Constraint
+from posterity.arguments import POSITIVE, Constraint, instance
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import static
 from posterity.arrays.typing import Float, Real, Shape
@@ -54,9 +54,9 @@ SPREAD = Constraint(
     f"a positive number from {1 / FARTHEST:g} to {FARTHEST:g}",
     lambda x: POSITIVE.allows(x) and 1 / FARTHEST <= x <= FARTHEST,
 )
-REGRESSION = Constraint(
+REGRESSION = instance(
     "a model with a linear predictor: LogisticRegression, LinearRegression, a PredictorModel",
-    lambda model: isinstance(model, PredictorModel),
+    PredictorModel,
 )
 
 

@@ -34,7 +34,7 @@ from posterity.runtime.programs import jitted
 
 Expectations = dict[str, Any]
 """Averages over draws by name (see the module's docstring), each with a leading axis of inputs."""
-TINY = 1e-30
+TINY = float(np.finfo(np.float32).tiny)
 """Added to nonnegative numbers in single precision before their logarithm."""
 
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from posterity.adapters.samples.checks import Checks, FitLimits, check, sentences
+from posterity.adapters.samples.checks import Checks, FitLimits, diagnostics_of, sentences
 from posterity.adapters.samples.laws import FAMILY, block
 from posterity.adapters.samples.relabel import members_of
 from posterity.adapters.samples.variables import (
@@ -156,7 +156,7 @@ def from_samples(
                 "of 'simplex'; or one joint law, without independent=True.",
             )
         law = Product(laws)
-    return _warned(SampleFit(law, check(blocks, notes), family, limits))
+    return _warned(SampleFit(law, diagnostics_of(blocks, notes), family, limits))
 
 
 def _plate(
@@ -169,7 +169,7 @@ def _plate(
     parts = (entry_names(own.name or EVENT, own.shape[1:], ()) for own in variables)
     names = list(itertools.chain(*parts))
     law = Plate(stack([made.law.named(names) for made in blocks]))
-    return _warned(SampleFit(law, check(blocks, notes), family, limits))
+    return _warned(SampleFit(law, diagnostics_of(blocks, notes), family, limits))
 
 
 def _warned(fit: SampleFit) -> SampleFit:
