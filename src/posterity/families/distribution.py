@@ -159,13 +159,12 @@ class Distribution(Node, abc.ABC):
 
     def marginals(self) -> list[Marginal]:
         """Return for each of ``quantities`` the marginal laws (*batch, n) of its coordinates, with
-        means, standard deviations and quantiles. Members must be proper. By default these are the
-        moments and quantiles of draws.
+        means, standard deviations and quantiles, by default of draws. Members must be proper.
         """
-        draws = jax.tree.leaves(self.sample(jax.random.key(0), (self.marginal_draws,)))
-        lead = 1 + len(self.batch_shape)
-        flat = [np.asarray(leaf, float).reshape(*np.shape(leaf)[:lead], -1) for leaf in draws]
-        return [Sampled(np.concatenate(flat, axis=-1))]
+        shape = (self.marginal_draws, *self.batch_shape, -1)
+        draws = jax.tree.leaves(self.sample(jax.random.key(0), shape[:1]))
+        flat = [np.reshape(leaf, shape) for leaf in draws]
+        return [Sampled(np.concatenate(flat, axis=-1, dtype=float))]
 
     def labels(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return labels of the coordinates of :meth:`marginals`: the names, or numbers."""
