@@ -149,7 +149,9 @@ def test_federate_reads_the_same_tables_and_ends_at_the_pooled_posterior():
     refuse(f"{line} --columns age --table 'north={{scale={{age=2}}}}'", 2, "tables.north.scale")
 
 
-@pytest.mark.parametrize("model", ["logistic", "multinomial", "ordinal", "cuts", "spline", "own"])
+@pytest.mark.parametrize(
+    "model", ["logistic", "multinomial", "ordinal", "proportional-odds", "cuts", "spline", "own"]
+)
 def test_a_forgotten_conversion_is_noticed(model):
     """By fit beside the file that it is like, by fuse, federate of the tables, and predict.
 
@@ -163,7 +165,7 @@ def test_a_forgotten_conversion_is_noticed(model):
             table |= {"event": table.pop("ill"), "months": 1 + table["age"] % 7}
             hazard = " --hazard spline" * (model == "spline")
             flags = f"--target months --event event --cuts 2,3,5{hazard}"
-        elif model in ("multinomial", "ordinal"):
+        elif model in ("multinomial", "ordinal", "proportional-odds"):
             table["ill"] = np.array(["a", "b", "c"])[
                 (table["ill"] + (table["age"] > 55)).astype(int)
             ]
