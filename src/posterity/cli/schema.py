@@ -43,7 +43,7 @@ class Kind:
     alternatives: "tuple[Kind, ...]" = ()
     choices: tuple[str, ...] = ()
     others: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    fix: str = "See --help, and docs/cli.md for a complete file."
+    fix: str = 'See --help; the page "Command line" has a complete file.'
 
     def parsed(self, texts: Sequence[str]) -> Any:
         """Return the value of a flag that occurs once or several times; a ValueError if invalid."""
