@@ -813,3 +813,29 @@ def test_third_derivatives_are_moved_to_other_coefficients():
         rtol=1e-9,
     )
     assert tensor([1.0], 3) is None and moved([1.0], matrix, mine, names) == []
+
+
+@pytest.mark.parametrize("ending", ["dta", "sav", "xpt"])
+def test_tables_of_statistical_programs_are_read_as_their_text_is(ending):
+    """Zeros, missing values and texts with an accent; labels of values take their place."""
+    pandas = pytest.importorskip("pandas")
+    rows = {"age": [61.5, np.nan, 0.0, 58.0], "ill": [0.0, 1.0, 1.0, 0.0]}
+    frame = pandas.DataFrame(rows | {"city": ["Köln", "Bonn", "Bonn", "Köln"]})
+    if ending == "dta":
+        frame.to_stata("t.dta", write_index=False)
+    else:
+        write = pytest.importorskip("pyreadstat")
+        labels = {"city": {1.0: "Köln", 2.0: "Bonn"}}
+        coded = frame.assign(city=[1.0, 2.0, 2.0, 1.0])
+        if ending == "sav":
+            write.write_sav(coded, "t.sav", variable_value_labels=labels)
+        else:
+            write.write_xport(frame, "t.xpt", file_format_version=5)
+    frame.to_csv("t.csv", index=False)
+    read = read_cells(Path(f"t.{ending}"))
+    wanted = read_cells(Path("t.csv"))
+    assert tuple(map(str.lower, read.header)) == wanted.header
+    assert [[cell.removesuffix(".0") for cell in row] for row in wanted.rows] == read.rows
+    with pytest.raises(posterity.errors.PosterityError, match=f"bad.{ending}"):
+        Path(f"bad.{ending}").write_bytes(b"no table")
+        read_cells(Path(f"bad.{ending}"))
