@@ -147,7 +147,8 @@ def seen(
     far = jnp.concatenate([jnp.zeros(len(nodes), mean.dtype), theirs.astype(mean.dtype)])
     nodes = jnp.concatenate([nodes, outer.astype(mean.dtype)])
     chances = jnp.pad(chances, (0, len(outer)))
-    some = max(1, min(len(nodes), ENTRIES // max(size * number, 1)))
+    turns = min(len(nodes), -(-len(nodes) * size * number // ENTRIES))
+    some = -(-len(nodes) // turns)
     lacking = -len(nodes) % some
     nodes = jnp.pad(nodes, ((0, lacking), (0, 0))).reshape(-1, some, number)
     chances, far = (jnp.pad(own, (0, lacking)).reshape(-1, some) for own in (chances, far))
