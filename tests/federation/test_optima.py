@@ -17,7 +17,8 @@ from posterity.federation.elsewhere import (
 )
 from posterity.federation.federate import start
 from posterity.federation.messages import Measure, dumps, loads
-from posterity.federation.optima import free_energy, second_start
+from posterity.federation.optima import free_energy, second_start, starts
+from posterity.federation.optimum import started_at
 from posterity.federation.remaining import reports_of
 from posterity.federation.site import Site
 from posterity.federation.status import parts_needed, status_from
@@ -260,10 +261,19 @@ def test_second_starts_take_no_more_evaluations_than_their_budget(monkeypatch):
 
 
 def test_a_status_tells_that_second_starts_ended_early():
-    counts = {site: np.array([2.0, 3.0, 5.0]) for site in "ab"}
-    rates = lambda z, y: y * z[0] - jnp.exp(z[0])
-    prior = Gaussian.from_standard([0.0], [[9.0]])
-    run = federate(counts, rates, prior, restart_budget=1e-3)
+    run = start(SQUARES, square, CENTRED, restart_budget=1e-3).advance(2)
     assert run.status.converged and "second starts ended early" in str(run.status)
     with pytest.raises(UsageError, match="restart_budget"):
-        federate(counts, rates, prior, restart_budget=0)
+        federate(SQUARES, square, CENTRED, restart_budget=0)
+
+
+def test_no_descent_begins_at_modes_that_the_posterior_explains():
+    counts = {site: np.array([2.0, 3.0, 5.0]) for site in "ab"}
+    rates = lambda z, y: y * z[0] - jnp.exp(z[0])
+    run = federate(counts, rates, Gaussian.from_standard([0.0], [[9.0]]))
+    assert run.status.converged and not run.status.reasons
+    assert starts(run.federation, run.state, free_energy(run.federation, run.state)) == []
+    lone = Gaussian.from_standard([5.0], [[0.01]])  # explains nothing of the sites' mode
+    away = started_at(run.state, lone, "ab")
+    (begun,) = starts(run.federation, away, free_energy(run.federation, away))
+    assert begun.posterior.mean == pytest.approx(np.log(20 / 6), abs=0.05)

@@ -15,6 +15,7 @@ from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
 from posterity.federation.keys import first_key
 from posterity.inference.descent import NARROWER
+from posterity.inference.joint import is_gaussian, joint_mean, moved_to
 
 CLOSE = 0.8
 """Weight of a draw from the prior in the mean of a member of other families than Gaussians."""
@@ -85,18 +86,17 @@ def _placed(part: Any, prior: Any, rng: np.random.Generator, number: int) -> lis
 def _mirrored(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
     """Return the image of a Gaussian posterior on the other side of the prior's mean."""
     q: Any = posterior
-    pairs: list[tuple[Any, Any]] = list(zip(q.parts(), agreed.prior.parts(), strict=True))
-    if not all(part.gaussian and part.batch_shape == () for part, _ in pairs):
+    if not is_gaussian(q):
         return []
-    moved = [part.translate(2 * (prior.mean - part.mean)) for part, prior in pairs]
-    return [q.rebuild(moved)]
+    prior: Any = agreed.prior
+    return [moved_to(q, 2 * joint_mean(prior) - joint_mean(q))]
 
 
 def looked_at(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
     """Return the members at which the free energy is compared: the posterior and some elsewhere."""
     q: Any = posterior
     parts: list[Any] = list(q.parts())
-    if not all(part.gaussian and part.batch_shape == () for part in parts):
+    if not is_gaussian(q):
         _, nearer, further = starts_elsewhere(agreed, q)
         return [q, *nearer, *further]
     found = [q, *_mirrored(agreed, q)]

@@ -36,10 +36,11 @@ from posterity.federation.messages import (
 )
 from posterity.inference.descent import dtype_of, not_finite
 from posterity.inference.estimators import Evaluator
+from posterity.inference.joint import is_gaussian, joint_mean, pieces
 from posterity.inference.update import LocalUpdate, TrainedApart, UpdateInfo, exact_factor
 from posterity.models import FunctionModel, Model, PredictorModel, Records
 from posterity.models.by_record import check_by_record
-from posterity.runtime.jax_loaded import jax_module
+from posterity.runtime.jax_loaded import is_jax, jax_module
 from posterity.runtime.lazy import eqx, jax, jnp
 from posterity.runtime.programs import jitted, program, release_programs
 
@@ -53,7 +54,8 @@ MOST_ERROR = 1e6
 """Largest reported error, in nats, of tails beyond the nodes and of messages in partial pooling,
 which have no bound; engines refuse huge numbers."""
 NEAR = 0.1
-"""Largest such displacement for which the result is the starting point with more nodes."""
+"""Largest such displacement for which the result is the starting point with more nodes, and largest
+rest of a line search, in nats, after which more nodes are used."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +164,9 @@ class Site:
             if not info.finite:
                 raise not_finite()
             error = float(info.quadrature_error)
-            finer = None if error <= ERROR else update.finer()
+            # More nodes help no search that ended at a wall, where values are not finite.
+            stuck = float(info.residual) ** 2 / 2 > NEAR
+            finer = None if error <= ERROR or stuck else update.finer()
             if finer is None:
                 break
             new = at_rest(new)
@@ -199,9 +203,10 @@ class Site:
             else:
                 known, error = self._gradient(posterior, factor, samples, key)
             errors.append(error)
-        rough = "value" not in parts
-        if ("rough" in parts or not rough) and "value" not in known:
-            known |= {"value": self._value(posterior, rough=rough)}
+        if "rough" in parts:
+            known |= self._rough(posterior)
+        if "value" in parts and "direction" not in known:
+            known |= {"value": self._value(posterior)}
         if "elsewhere" in parts:
             values = [self._value(member) for member in looked_at(self.agreement, posterior)]
             known |= {"elsewhere": values_elsewhere(values)}
@@ -266,21 +271,30 @@ class Site:
         update = self.agreement.line_search
         return update if update is not None and isinstance(update.estimator, Evaluator) else None
 
-    def _value(self, posterior: ExponentialFamily, *, rough: bool = False) -> float | None:
-        """Return ``E_q[log likelihood]/α``, or None if it is not available. There are enough nodes;
-        if it is ``rough``, Gaussians are evaluated at their mean.
-        """
+    def _value(self, posterior: ExponentialFamily) -> float | None:
+        """Return ``E_q[log likelihood]/α`` by nodes enough, or None if it is not available."""
         update = self._evaluator
         if update is None:
             return None
-        if rough and all(part.gaussian and part.batch_shape == () for part in posterior.parts()):
-            value = float(self._run(_at_mean, update, posterior, self._records(update)))
-        elif update.needs_jax(self.model):
+        if update.needs_jax(self.model):
             seen = self._seen(posterior, "value_error")
             value = float(seen.value if seen.finite else math.nan)  # pyright: ignore
         else:
             value = float(self._by_enough_nodes(_value, update, posterior)[0])
         return value if math.isfinite(value) else None
+
+    def _rough(self, posterior: ExponentialFamily) -> dict[str, Any]:
+        """Return the log likelihood / α at the mean of Gaussians, with its slope if that is known;
+        of other families the expectation.
+        """
+        update = self._evaluator
+        if update is None or not is_gaussian(posterior):
+            return {"value": self._value(posterior)}
+        value, slope = self._run(_at_mean, update, posterior, self._records(update))
+        if not np.isfinite(value):
+            return {}
+        finite = slope is not None and np.isfinite(slope).all()
+        return {"value": float(value), "slope": np.asarray(slope) if finite else None}
 
     def _seen(self, posterior: ExponentialFamily, error: str) -> UpdateInfo:
         """Return the evaluation of a posterior by the program of line searches, as another one
@@ -291,10 +305,11 @@ class Site:
         records = self._records(update)
         start = np.asarray(-1)
         while True:
-            run = self._run(_improve, update, posterior, posterior, records, start, None)
-            finer = update.finer() if float(getattr(run[1], error)) > ERROR else None
+            _, seen = self._run(_improve, update, posterior, posterior, records, start, None)
+            lacking = seen.finite and float(getattr(seen, error)) > ERROR
+            finer = update.finer() if lacking else None
             if finer is None:
-                return run[1]
+                return seen
             update = finer
 
     def _curvature(self, posterior: ExponentialFamily) -> tuple[dict[str, Any], float]:
@@ -564,10 +579,23 @@ def _curvature(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, ...]
     return value, curved.slope / temperature, curved.curvature / temperature, factor, error
 
 
-def _at_mean(update: Any, model: Any, q: Any, records: Any) -> Any:
-    """Return the log likelihood / α at the mean of Gaussians."""
-    means = [part.mean for part in q.parts()]
-    return model.total(q.join_event(means), records.widened()) / update.temperature
+def _at_mean(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, Any]:
+    """Return the log likelihood / α at the mean of Gaussians, and its slope; None in NumPy if the
+    model has no predictor.
+    """
+    records = records.widened()
+    mean = joint_mean(q)
+
+    def total(z):
+        return model.total(q.join_event(pieces(q, z)), records) / update.temperature
+
+    if is_jax(mean):
+        return jax.value_and_grad(total)(mean)
+    if not isinstance(model, PredictorModel):
+        return total(mean), None
+    x, y = records.data
+    slopes = model.predictor_value_and_slope(x @ mean, y)[1]
+    return total(mean), (records.weights * slopes) @ x / update.temperature
 
 
 _PROGRAMS = {

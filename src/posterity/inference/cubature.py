@@ -29,7 +29,14 @@ from posterity.inference.estimators import (
     Flag,
     over_records,
 )
-from posterity.inference.joint import joint_mean, pieces, slope_in_mean, unwhitened, whitened
+from posterity.inference.joint import (
+    is_gaussian,
+    joint_mean,
+    pieces,
+    slope_in_mean,
+    unwhitened,
+    whitened,
+)
 from posterity.inference.predictors import Predictors, predictors_of
 from posterity.models import Model, Records
 from posterity.models.nodes import AXES, hermite_grid, normal_nodes, normal_pairs
@@ -289,7 +296,7 @@ class Cubature(Evaluator):
         at_least(8).check(nodes=self.nodes)
 
     def _serves(self, q: ExponentialFamily) -> bool:
-        return all(part.gaussian and part.batch_shape == () for part in q.parts())
+        return is_gaussian(q)
 
     def evaluate(
         self, model: Model, q: ExponentialFamily, records: Records, *, otherwise: Flag = False

@@ -26,7 +26,7 @@ from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Float, Int, Number, Real
 from posterity.errors import ParameterError
 from posterity.families import ExponentialFamily
-from posterity.inference.joint import slope_in_mean
+from posterity.inference.joint import is_gaussian, slope_in_mean
 from posterity.models.nodes import normal_pairs
 from posterity.runtime.jax_loaded import is_jax
 from posterity.runtime.lazy import jax, jnp
@@ -181,9 +181,9 @@ def beside(q: Any, moved: Bool[Real, ""]) -> Any:
     ``moved`` is true; other families, and batches, unchanged. At a saddle, as where a likelihood is
     symmetric about the prior's mean, rounding would choose the side, and with it the optimum.
     """
-    parts: list[Any] = list(q.parts())
-    if not all(part.gaussian and part.batch_shape == () for part in parts):
+    if not is_gaussian(q):
         return q
+    parts: list[Any] = list(q.parts())
     rng = np.random.default_rng(0)
     least = np.sqrt(np.finfo(dtype_of(q)).eps)
     share = q.xp.np.where(moved, least, 0.0)
@@ -378,7 +378,7 @@ def _starts(q: ExponentialFamily, rough: Any) -> Callable[[Any], Any]:
         )
     parts: list[Any] = list(q.parts())
     np_ = q.xp.np
-    if not all(part.gaussian and part.batch_shape == () for part in parts):
+    if not is_gaussian(q):
         return lambda number: q * NARROWER ** np_.minimum(number, LEVELS)
     sizes = [part.own_size for part in parts]
     enough = max(PLACES, 2 * sum(sizes))  # fewer would lie in a plane
