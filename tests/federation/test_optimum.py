@@ -55,7 +55,7 @@ def test_what_is_left_is_not_said_where_the_budget_was_too_small() -> None:
     begun = start(hospitals(), LogisticRegression(), PRIORS["full"]).advance(1)
     whole = descended(begun)
     short = descended(begun, most=2)
-    assert short.evaluations == 2 < whole.evaluations
+    assert short.asked == 2 < whole.asked
     assert short.left == np.inf or short.left == pytest.approx(whole.left, rel=0.3)
     assert (
         descended(start(hospitals(), LogisticRegression(), PRIORS["full"]), most=2).left == np.inf

@@ -46,7 +46,7 @@ class Second:
     ``apart`` is the KL divergence of that posterior from the run's, in nats. ``lower`` is the
     run's free energy minus that of the second start, in nats; NaN if unknown. ``settled`` is
     whether its steps have converged, and ``early`` whether the budget ended them.
-    ``evaluations`` counts those of all sites.
+    ``evaluations`` counts those by a site, on average.
     """
 
     state: State
@@ -54,7 +54,7 @@ class Second:
     lower: float
     settled: bool
     early: bool
-    evaluations: int
+    evaluations: float
 
     def is_better(self, tolerance: float) -> bool:
         """Return whether its free energy is lower by more than the tolerance (at most one nat)."""
@@ -78,7 +78,8 @@ def second_start(
 ) -> Second | None:
     """Return the result of the first start that ends at a lower free energy, else of the best that
     ends elsewhere; None if all end close to the state, or where the posterior has negligible mass.
-    They end early after ``most`` evaluations of all sites in total, beside those at single places.
+    They end early after ``most`` evaluations by each site in total, on average, beside those at
+    single places.
 
     Questions to the sites have the epoch and step of the state, by which a remote driver identifies
     the answers. Raises the error of a site (a PosterityError, such as SiteError) if no site answers
@@ -208,12 +209,12 @@ def _second(
     ``here`` is the free energy of the state.
     """
     home = state.posterior
-    if most < 1:
+    if most <= 0:
         return Second(start, distance(home, start.posterior), math.nan, False, True, 0)
-    effort = dataclasses.replace(EFFORT, most=min(most, EFFORT.most))
+    effort = dataclasses.replace(EFFORT, budget=most)
     ended = Descent(federation, start, effort, home=home).end(tolerance)
     apart = distance(home, ended.state.posterior)
-    early = most < EFFORT.most and ended.evaluations >= most and not ended.settled
+    early = ended.evaluations >= most and not ended.settled
     lower = here - ended.energy
     return Second(ended.state, apart, lower, ended.settled, early, ended.evaluations)
 

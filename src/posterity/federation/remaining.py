@@ -32,13 +32,9 @@ MOST_LEFT = 1e6
 """Distance in nats from which it is reported as infinite, as most of its digits are lost."""
 MOST_NOISY = 256
 """Largest number of parameters for which the distance of a noisy run to its optimum is computed."""
-LOOKS = 5
-"""Evaluations by the line search of one visit, on average."""
-MEASUREMENT = 15
-"""Evaluations by a measurement of what is left from whose end a run goes on, on average."""
-QUESTIONS = 200
-"""Questions to sites that second starts may ask however few the run took: where sites are few they
-cost little, and starts from far away take some 50 evaluations."""
+EVALUATIONS = 400
+"""Evaluations by all sites together that second starts may take however few the run took: where
+sites are few they cost little, and starts from far away take some hundred by each."""
 SAMPLES = 64
 """Number of estimates that are averaged where gradients are noisy."""
 
@@ -96,21 +92,17 @@ class Position:
         due = is_due(self.agreement) and self.contributing
         if not due:
             return None
-        most = max(self.evaluations, QUESTIONS / len(self.contributing))
+        most = max(self.evaluations, EVALUATIONS / len(self.contributing))
         most = self.agreement.restart_budget * most
         return second_start(self.federation, self.state, self.tolerance, most)
 
     @property
     def evaluations(self) -> float:
-        """About how many evaluations of all sites the run has taken: in visits, by measurements
-        from whose ends it went on, and by that of what is left.
+        """Evaluations of the log likelihood by a site, on average: in visits, by measurements from
+        whose ends the run went on, and by that of what is left.
         """
-        update = self.agreement.update
-        each = LOOKS if update.searches else update.steps or 1
-        restarted = sum(visit.outcome == "restarted" for visit in self.trace)
-        ends = restarted / max(len(self.contributing), 1)
-        last = 0 if self.descended is None else self.descended.evaluations
-        return each * self.state.step / self.round + MEASUREMENT * ends + last
+        visits = sum(visit.evaluations for visit in self.trace) / max(len(self.contributing), 1)
+        return visits + (0 if self.descended is None else self.descended.evaluations)
 
     @functools.cached_property
     def descended(self) -> Descended | None:

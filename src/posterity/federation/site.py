@@ -35,7 +35,7 @@ from posterity.federation.messages import (
     Report,
 )
 from posterity.inference.descent import dtype_of, not_finite
-from posterity.inference.estimators import Evaluator
+from posterity.inference.estimators import MORE, Evaluator
 from posterity.inference.joint import is_gaussian, joint_mean, pieces
 from posterity.inference.update import LocalUpdate, TrainedApart, UpdateInfo, exact_factor
 from posterity.models import FunctionModel, Model, PredictorModel, Records
@@ -159,10 +159,13 @@ class Site:
         records = self._records(update)
         taken = np.asarray(count)
         start: Any = view
+        evaluations = 0
+        work = 1
         while True:
             new, info = self._run(_improve, update, view, factor, records, taken, key)
             if not info.finite:
                 raise not_finite()
+            evaluations += work * int(info.evaluations)
             error = float(info.quadrature_error)
             # More nodes help no search that ended at a wall, where values are not finite.
             stuck = float(info.residual) ** 2 / 2 > NEAR
@@ -174,13 +177,14 @@ class Site:
             if error <= OF_MOVE * float(after.kl(start)):
                 break
             update = finer
+            work *= MORE
             if error <= NEAR:  # continue from the result of fewer nodes
                 view = after
                 factor = new
         residual = float(info.residual)
         halvings = int(info.halvings)
         error = error + min(float(info.tail), MOST_ERROR)
-        return Improvement(self.name, canonical(new), halvings, residual, error)
+        return Improvement(self.name, canonical(new), halvings, residual, error, evaluations)
 
     def report(
         self,
@@ -237,7 +241,7 @@ class Site:
             direction = self.improve(posterior, factor, key=key).factor - factor
         else:
             others = posterior, factor, samples, key
-            direction, variance, tail, error = self._by_enough_nodes(_gradient, update, *others)
+            direction, variance, tail, error, _ = self._by_enough_nodes(_gradient, update, *others)
         error = error + min(float(tail), MOST_ERROR)
         direction = canonical(direction)
         numbers = [direction.natural_parameters, variance, error]
@@ -252,18 +256,19 @@ class Site:
         found: Any
         if update.needs_jax(self.model):
             seen = self._seen(posterior, "quadrature_error")
-            found = (seen.value, seen.gradient, seen.tail, seen.quadrature_error)
-            known = bool(seen.finite)
+            found = seen.value, seen.gradient, seen.tail, seen.quadrature_error, seen.evaluations
+            finite = bool(seen.finite)
         else:
             found = self._by_enough_nodes(_evaluated, update, posterior)
-            known = True
-        value, gradient, tail, error = found
+            finite = True
+        value, gradient, tail, error, looks = found
         direction = canonical(gradient - factor)
         numbers = value, error, direction.natural_parameters
-        if not (known and all(np.isfinite(each).all() for each in numbers)):
+        if not (finite and all(np.isfinite(each).all() for each in numbers)):
             return {"direction": None}, 0.0
         error = float(error) + min(float(tail), MOST_ERROR)
-        return {"direction": direction, "value": float(value)}, error
+        known = {"direction": direction, "value": float(value), "evaluations": int(looks)}
+        return known, error
 
     @property
     def _evaluator(self) -> LocalUpdate | None:
@@ -304,36 +309,46 @@ class Site:
         assert update is not None, "there is a line search"
         records = self._records(update)
         start = np.asarray(-1)
+        looks = 0
+        work = 1
         while True:
             _, seen = self._run(_improve, update, posterior, posterior, records, start, None)
+            looks += work * int(seen.evaluations)
             lacking = seen.finite and float(getattr(seen, error)) > ERROR
             finer = update.finer() if lacking else None
             if finer is None:
-                return seen
+                return seen._replace(evaluations=looks)
             update = finer
+            work *= MORE
 
     def _curvature(self, posterior: ExponentialFamily) -> tuple[dict[str, Any], float]:
         """Return the report's curvature parts, with enough nodes, and the remaining error."""
         update = self._evaluator
         if update is None:
             return {}, 0.0
-        *result, error = self._by_enough_nodes(_curvature, update, posterior)
+        *result, error, looks = self._by_enough_nodes(_curvature, update, posterior)
         (value, slope, bend), fixed = map(np.asarray, result[:3]), at_rest(result[3])
         parts = [value, fixed.natural_parameters, slope, bend, error]
         if not all(np.isfinite(part).all() for part in parts):
             return {}, 0.0
         known = {"value": float(value), "fixed_point": fixed, "slope": slope, "curvature": bend}
-        return known, float(error)
+        return {**known, "evaluations": looks}, float(error)
 
     def _by_enough_nodes(self, function: Any, update: Any, posterior: Any, *others: Any) -> Any:
-        """Call a function with enough nodes; the last part of its result is the error."""
+        """Call a function with enough nodes; the last part of its result is the error. Return the
+        result and the number of evaluations, two each time.
+        """
         records = self._records(update)
+        looks = 0
+        work = 2
         while True:
             found = self._run(function, update, posterior, records, *others)
+            looks += work
             finer = update.finer() if float(found[-1]) > ERROR else None
             if finer is None:
-                return found
+                return *found, looks
             update = finer
+            work *= MORE
 
     def _records(self, update: LocalUpdate) -> Records:
         return self._on_device if update.needs_jax(self.model) else self._in_numpy

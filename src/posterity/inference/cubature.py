@@ -22,6 +22,7 @@ from posterity.families import ExponentialFamily
 from posterity.inference.descent import dtype_of
 from posterity.inference.estimators import (
     BLOCK,
+    MORE,
     NODES_LIMIT,
     Curved,
     Evaluator,
@@ -44,8 +45,8 @@ from posterity.runtime.lazy import jax, jnp
 
 ENTRIES = 2**13
 """Largest array size: nodes of a block times records times predictors."""
-FAR = 1e-9
-"""Probability of a node, at six deviations, up to which a log likelihood may be non-finite."""
+FAR = 1e-6
+"""Probability of a node, at five deviations, up to which a log likelihood may be non-finite."""
 NONE = 1e-20
 """Probability up to which a node of a grid is left out; together these have 1e-17 at most. So
 expectations of ``exp(s u)``, with ``u`` in deviations of a predictor, are too small from ``s = 7``
@@ -389,7 +390,8 @@ class Cubature(Evaluator):
         return 2 * (self.nodes // 2) * -(-size // 32)
 
     def finer(self) -> "Cubature | None":
-        return None if 4 * self.nodes > self.most else Cubature(4 * self.nodes, self.most)
+        more = MORE * self.nodes
+        return None if more > self.most else Cubature(more, self.most)
 
 
 def _unless_flat(value: Any, sloped: Any, varied: Any) -> Any:

@@ -211,6 +211,8 @@ class Descent(NamedTuple):
     """The last evaluation, unless nothing is finite."""
     off: Float[Real, ""]
     """Difference of the free energy from that by other nodes."""
+    evaluations: Int[Real, ""]
+    """Number of evaluations, with those of starts and by other nodes."""
 
 
 class _Search(NamedTuple):
@@ -230,6 +232,7 @@ class _Search(NamedTuple):
     """True if the search is over: after ``done``, other nodes are evaluated once at its end."""
     ahead: Any
     """True if the search ends with a full step that is not evaluated."""
+    evaluations: Any
 
 
 def descend(
@@ -316,6 +319,7 @@ def descend(
             off=np_.where(ended, abs(result.value - best.value), search.off),
             checked=ended if by_nodes else done,
             ahead=search.ahead | ahead,
+            evaluations=search.evaluations + 1,
         )
 
     def goes_on(search: _Search) -> Any:
@@ -329,14 +333,15 @@ def descend(
     no = np_.asarray(False)
     nothing = Point(q, q.zero(), number(np_.inf), number(0), number(np_.inf), no)
     none = number(0)
-    start = _Search(nothing, number(1.0), zero, zero, no, no, none, none, none, no, no)
+    start = _Search(nothing, number(1.0), zero, zero, no, no, none, none, none, no, no, zero)
     with np.errstate(all="ignore"):  # points have a flag of whether they are finite
         end = q.xp.repeat(goes_on, body, start)
     best = end.best
     there = either(end.ahead, lambda: best.at + best.direction * end.rate, lambda: best.at)
     length = np_.sqrt(best.squared)
     errors = end.uncertainty, end.ahead, end.tail
-    return Descent(there, best.finite, end.halvings, length, *errors, best, end.off)
+    last = best, end.off, end.evaluations
+    return Descent(there, best.finite, end.halvings, length, *errors, *last)
 
 
 def _look(

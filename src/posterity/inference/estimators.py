@@ -32,6 +32,8 @@ PREDICTOR_NODES = 64
 """Default number of nodes along a predictor."""
 NODES_LIMIT = 4096
 """Largest number of nodes of a refined sum."""
+MORE = 4
+"""Factor by which the nodes of a refined sum are more."""
 BLOCK = 32
 """Number of records that are evaluated together at all nodes. Their arrays stay in the processor's
 cache, and blocks of padding are left out."""
@@ -176,7 +178,7 @@ class Evaluator(Estimator):
         return self.nodal
 
     def finer(self) -> "Evaluator | None":
-        """Return an estimator with four times the nodes, or None if there is none."""
+        """Return an estimator with :data:`MORE` times the nodes, or None if there is none."""
         return None
 
 
@@ -243,7 +245,7 @@ class Nodal(Evaluator):
         at_least(8).check(nodes=self.nodes)
 
     def finer(self) -> "Evaluator | None":
-        more = 4 * self.nodes
+        more = MORE * self.nodes
         return None if more > NODES_LIMIT else dataclasses.replace(self, nodes=more)
 
     def _of_half(self, chances: Real, otherwise: Flag) -> Any:

@@ -8,6 +8,7 @@ The local free energy is ``F_k(q) = E_q[loss_k] + α KL(q ‖ cavity_k)``, a fun
 import abc
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, cast
@@ -128,6 +129,8 @@ class UpdateInfo(NamedTuple):
     tail: Float[Real, ""]
     """An estimate of the part of the expectation in tails beyond the nodes, in nats. More nodes do
     not reduce it."""
+    evaluations: Int[Real, ""]
+    """Number of evaluations of the log likelihood."""
     value: Float[Real, ""] | None = None
     """``E_q[log likelihood]/α`` at the last evaluation of a line search (JAX only)."""
     value_error: Float[Real, ""] | None = None
@@ -357,12 +360,13 @@ class LocalUpdate(Setting):
         zero = jnp.zeros((), jnp.int32)
         none = jnp.zeros((), dtype_of(q))
         # Every step stays where expectations are finite; a start outside has no gradient.
-        info = UpdateInfo(zero, zero, jnp.asarray(model.admits(q)), none, none, none)
+        info = UpdateInfo(zero, zero, jnp.asarray(model.admits(q)), none, none, none, zero)
         start = (q, factor, (q, q.zero()), info)
         # A loop, not a scan: the number of steps is a traced argument of the program.
         first = jnp.zeros((), jnp.arange(0).dtype)
         _, factor, last, info = jax.lax.fori_loop(first, self.steps, step, start)
-        return _floats(factor, wide), info._replace(residual=fisher_length(*last))
+        info = info._replace(residual=fisher_length(*last), evaluations=self.steps)
+        return _floats(factor, wide), info
 
     def _searched(
         self,
@@ -383,7 +387,10 @@ class LocalUpdate(Setting):
         convex = self.newtonian(model, q)
         about |= {"by_nodes": estimator.by_nodes(model, q, records), "quick": convex}
 
+        looks = itertools.count()  # of NumPy; JAX calls once, to compile
+
         def evaluate(q, otherwise=False):
+            next(looks)
             return estimator.evaluate(model, q, records, otherwise=otherwise)
 
         numpy = q.xp.np is np
@@ -402,6 +409,7 @@ class LocalUpdate(Setting):
         if together and end.finite:
 
             def curved(q):
+                next(looks)
                 return estimator.curved(model, q, records)
 
             there = joint_end(curved, end.q, cavity, self.temperature, self.steps)
@@ -413,7 +421,8 @@ class LocalUpdate(Setting):
             there = convex_end(evaluate, end.q, cavity, self.temperature)
             end = descend(evaluate, there, cavity, **about)
         info = end.halvings, 0 * end.halvings, end.finite, end.residual, end.uncertainty
-        info = UpdateInfo(*info, end.tail / self.temperature)
+        evaluations = next(looks) if numpy else end.evaluations
+        info = UpdateInfo(*info, end.tail / self.temperature, evaluations)
         if not numpy:
             at = end.best.at
             energy = end.best.value / self.temperature
