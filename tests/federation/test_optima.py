@@ -11,10 +11,7 @@ from posterity.errors import ConvergenceWarning, SiteError, UsageError
 from posterity.families import Beta, DiagonalGaussian, Gaussian, Product
 from posterity.federation import Asynchronous, Gossip, LedgerGossip, Synchronous, federate
 from posterity.federation.agreement import Agreement
-from posterity.federation.elsewhere import (
-    PLACED,
-    starts_elsewhere,
-)
+from posterity.federation.elsewhere import ELSEWHERE, starts_elsewhere
 from posterity.federation.federate import start
 from posterity.federation.messages import Measure, dumps, loads
 from posterity.federation.optima import free_energy, second_start, starts
@@ -212,8 +209,9 @@ def test_members_are_placed_over_all_of_the_prior():
     (mirrored,), nearer, members = starts_elsewhere(agreed, q)
     np.testing.assert_allclose(mirrored.mean, [-1.0, -2.0])
     deviations = np.array([m.mean - prior.mean for m in members]) / np.sqrt([4.0, 9.0])
-    expected = scipy.special.ndtri((np.arange(PLACED) + 0.5) / PLACED)
-    np.testing.assert_allclose(np.sort(deviations[:, 0]), expected[: PLACED // 2], atol=1e-12)
+    placed = ELSEWHERE.placed
+    expected = scipy.special.ndtri((np.arange(placed) + 0.5) / placed)
+    np.testing.assert_allclose(np.sort(deviations[:, 0]), expected[: placed // 2], atol=1e-12)
     assert len(nearer) == len(members)
     for member in (mirrored, *nearer, *members):
         np.testing.assert_allclose(member.covariance, q.covariance / NARROWER)

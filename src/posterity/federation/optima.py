@@ -16,7 +16,7 @@ import numpy as np
 
 from posterity.errors import PosterityError
 from posterity.federation.driver import Federation
-from posterity.federation.elsewhere import starts_elsewhere
+from posterity.federation.elsewhere import ELSEWHERE, starts_elsewhere
 from posterity.federation.messages import Report
 from posterity.federation.optimum import EFFORT, Descent, asked, started_at, without
 from posterity.federation.state import State, contributing, distance
@@ -29,14 +29,6 @@ from posterity.inference.joint import (
     whitened,
 )
 from posterity.inference.modes import RULE, climbs
-
-ALIKE = 2.0
-"""Largest distance between two posteriors that count as the same, in tolerances."""
-ELSEWHERE = 1.0
-"""Largest decrease of the free energy, in nats, by another optimum that does not make a run move
-there, whatever the tolerance."""
-FAINT = 50.0
-"""Excess of free energy, in nats, from which another optimum has negligible posterior mass."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,14 +50,14 @@ class Second:
 
     def is_better(self, tolerance: float) -> bool:
         """Return whether its free energy is lower by more than the tolerance (at most one nat)."""
-        return self.lower > min(tolerance, ELSEWHERE)
+        return self.lower > min(tolerance, ELSEWHERE.better)
 
     def tells(self, tolerance: float) -> bool:
         """Return whether there is another optimum that matters, or may be."""
         if self.early:
             return True
-        returned = self.settled and self.apart <= ALIKE * tolerance
-        return not (returned or -self.lower > FAINT)
+        returned = self.settled and self.apart <= ELSEWHERE.alike * tolerance
+        return not (returned or -self.lower > ELSEWHERE.faint)
 
     @property
     def rank(self) -> tuple[bool, float]:
@@ -85,7 +77,7 @@ def second_start(
     the answers. Raises the error of a site (a PosterityError, such as SiteError) if no site answers
     anywhere else.
     """
-    tolerance = min(tolerance, ELSEWHERE)
+    tolerance = min(tolerance, ELSEWHERE.better)
     here = free_energy(federation, state)
     ends: list[Second] = []
     for start in starts(federation, state, here):

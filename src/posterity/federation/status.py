@@ -14,11 +14,10 @@ from posterity.families import ExponentialFamily
 from posterity.families.names import described
 from posterity.federation.agreement import Agreement
 from posterity.federation.certificate import Certificate
-from posterity.federation.elsewhere import compared_elsewhere, is_due
+from posterity.federation.elsewhere import ELSEWHERE, compared_elsewhere, is_due
 from posterity.federation.gossip import OverGraph
 from posterity.federation.messages import Part, Report
 from posterity.federation.newton import applies, newton_of
-from posterity.federation.optima import ELSEWHERE
 from posterity.federation.remaining import (
     FIRST,
     TOLERANCE,
@@ -216,7 +215,7 @@ def _elsewhere(
     if not (reports and is_due(agreed)):
         return [], []
     values = [report.elsewhere for report in reports.values()]
-    allowed = min(allowed, ELSEWHERE)
+    allowed = min(allowed, ELSEWHERE.better)
     compared = compared_elsewhere(agreed, posterior, values, allowed)
     if compared is None:
         return ["no values of the free energy elsewhere"], []

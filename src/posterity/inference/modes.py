@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
-from jaxtyping import Bool, Float
 
 from posterity.arrays.search import lbfgs
+from posterity.arrays.typing import Bool, Float
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,7 +23,6 @@ from posterity.families import ExponentialFamily
 from posterity.inference import estimators
 from posterity.inference.cubature import Cubature
 from posterity.inference.descent import (
-    MOST,
     NARROWER,
     TRUST,
     Q,
@@ -68,6 +67,8 @@ DTYPE = one_of("float64", "float32")
 TRUSTED = Constraint("a positive number of nats, or infinity", lambda given: given > 0)
 SLOW = 1e-4
 """Length of the natural gradient, in sqrt(nats), above which a line search counts as unfinished."""
+ROOTS = 128
+"""Largest number of coordinates for L-BFGS on a full triangular root."""
 LOOKS = 100
 """Largest number of evaluations of the free energy by a line search in one visit."""
 ESTIMATOR = Constraint(
@@ -417,7 +418,7 @@ class LocalUpdate(Setting):
             if end.residual > SLOW:
                 end = descend(evaluate, end.q, cavity, **about)
         slow = end.finite and end.residual > SLOW and not end.ahead if numpy and convex else False
-        if slow and q.event_size <= MOST:
+        if slow and q.event_size <= ROOTS:
             there = convex_end(evaluate, end.q, cavity, self.temperature)
             end = descend(evaluate, there, cavity, **about)
         info = end.halvings, 0 * end.halvings, end.finite, end.residual, end.uncertainty
