@@ -215,11 +215,4 @@ def free_energy(federation: Federation, state: State) -> float:
     """Return ``KL(q ‖ prior) - Σ_k E_q[log likelihood_k]/α`` in nats; NaN if a site has no value.
     Constant factors of sites that do not take part are treated as part of the prior.
     """
-    q = state.posterior
-    members = contributing(federation.agreement, state)
-    energy = float(q.kl(state.prior))
-    for report in asked(federation, state, members, "value"):
-        energy -= math.nan if report.value is None else report.value
-    for site in set(state.entries) - set(members):
-        energy -= float(np.sum(state.factor(site).natural_parameters * q.mean_parameters))
-    return energy
+    return Descent(federation, state).place(state).energy

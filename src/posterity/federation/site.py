@@ -44,18 +44,25 @@ from posterity.runtime.jax_loaded import is_jax, jax_module
 from posterity.runtime.lazy import eqx, jax, jnp
 from posterity.runtime.programs import jitted, program, release_programs
 
-ERROR = 5e-5
-"""Displacement of a posterior by quadrature error, in nats, above which more nodes are used."""
-OF_MOVE = 1e-2
-"""Largest displacement by quadrature error, as a share of the change by the visit, at which no more
-nodes are used either. ``federate`` without ``steps`` makes further visits, with more nodes, unless
-the displacement is within the tolerance."""
-MOST_ERROR = 1e6
-"""Largest reported error, in nats, of tails beyond the nodes and of messages in partial pooling,
-which have no bound; engines refuse huge numbers."""
-NEAR = 0.1
-"""Largest such displacement for which the result is the starting point with more nodes, and largest
-rest of a line search, in nats, after which more nodes are used."""
+
+@dataclasses.dataclass(frozen=True)
+class Enough:
+    """When sums over nodes are exact enough, so that no more nodes are used."""
+
+    error: float = 5e-5
+    """Displacement of a posterior by quadrature error, in nats."""
+    of_move: float = 1e-2
+    """The same as a share of the change by the visit. ``federate`` without ``steps`` makes further
+    visits, with more nodes, unless the displacement is within the tolerance."""
+    near: float = 0.1
+    """Largest displacement for which the result is the starting point with more nodes, and largest
+    rest of a line search, in nats, after which more nodes are used."""
+    most: float = 1e6
+    """Largest reported error, in nats, of tails beyond the nodes and of messages in partial
+    pooling, which have no bound; engines refuse huge numbers."""
+
+
+NODES = Enough()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,22 +175,22 @@ class Site:
             evaluations += work * int(info.evaluations)
             error = float(info.quadrature_error)
             # More nodes help no search that ended at a wall, where values are not finite.
-            stuck = float(info.residual) ** 2 / 2 > NEAR
-            finer = None if error <= ERROR or stuck else update.finer()
+            stuck = float(info.residual) ** 2 / 2 > NODES.near
+            finer = None if error <= NODES.error or stuck else update.finer()
             if finer is None:
                 break
             new = at_rest(new)
             after = view + (new - factor)
-            if error <= OF_MOVE * float(after.kl(start)):
+            if error <= NODES.of_move * float(after.kl(start)):
                 break
             update = finer
             work *= MORE
-            if error <= NEAR:  # continue from the result of fewer nodes
+            if error <= NODES.near:  # continue from the result of fewer nodes
                 view = after
                 factor = new
         residual = float(info.residual)
         halvings = int(info.halvings)
-        error = error + min(float(info.tail), MOST_ERROR)
+        error = error + min(float(info.tail), NODES.most)
         return Improvement(self.name, canonical(new), halvings, residual, error, evaluations)
 
     def report(
@@ -234,7 +241,7 @@ class Site:
             pooling: Any = update
             target, pooled = pooling.target(self.model, posterior, factor, self.records)
             # If errors of messages have the same sign at all sites, their lengths add up.
-            error = min(len(self.agreement.sites) * pooled.message_error, MOST_ERROR)
+            error = min(len(self.agreement.sites) * pooled.message_error, NODES.most)
             direction = target - factor
             error = pooled.quadrature_error + error
         elif update.trains:  # training is too slow for several samples
@@ -242,7 +249,7 @@ class Site:
         else:
             others = posterior, factor, samples, key
             direction, variance, tail, error, _ = self._by_enough_nodes(_gradient, update, *others)
-        error = error + min(float(tail), MOST_ERROR)
+        error = error + min(float(tail), NODES.most)
         direction = canonical(direction)
         numbers = [direction.natural_parameters, variance, error]
         if not all(np.isfinite(part).all() for part in numbers):
@@ -266,7 +273,7 @@ class Site:
         numbers = value, error, direction.natural_parameters
         if not (finite and all(np.isfinite(each).all() for each in numbers)):
             return {"direction": None}, 0.0
-        error = float(error) + min(float(tail), MOST_ERROR)
+        error = float(error) + min(float(tail), NODES.most)
         known = {"direction": direction, "value": float(value), "evaluations": int(looks)}
         return known, error
 
@@ -314,7 +321,7 @@ class Site:
         while True:
             _, seen = self._run(_improve, update, posterior, posterior, records, start, None)
             looks += work * int(seen.evaluations)
-            lacking = seen.finite and float(getattr(seen, error)) > ERROR
+            lacking = seen.finite and float(getattr(seen, error)) > NODES.error
             finer = update.finer() if lacking else None
             if finer is None:
                 return seen._replace(evaluations=looks)
@@ -344,7 +351,7 @@ class Site:
         while True:
             found = self._run(function, update, posterior, records, *others)
             looks += work
-            finer = update.finer() if float(found[-1]) > ERROR else None
+            finer = update.finer() if float(found[-1]) > NODES.error else None
             if finer is None:
                 return *found, looks
             update = finer

@@ -53,12 +53,6 @@ ESTIMATORS: dict[str, type[Estimator]] = {
 }
 """Estimators by name, in order of preference (see :func:`best_estimator`)."""
 
-FEW, SEVERAL, SOME = 512, 64, 256
-"""Largest numbers of parameters for which cubature is the default: for a diagonal Gaussian; for a
-diagonal Gaussian and a model with several optima, such as networks, where noise breaks symmetries;
-and for other families."""
-SEARCHES = 512
-"""Largest number of nodes if the model integrates out site-specific parameters at each of them."""
 RATE = Constraint(
     f"{SHARE.expected}, or a function", lambda rate: callable(rate) or SHARE.allows(rate)
 )
@@ -77,19 +71,31 @@ ESTIMATOR = Constraint(
 )
 
 
-def best_estimator(model: Model, q: ExponentialFamily) -> Estimator:
+def best_estimator(
+    model: Model,
+    q: ExponentialFamily,
+    *,
+    few: int = 512,
+    several: int = 64,
+    some: int = 256,
+    searches: int = 512,
+) -> Estimator:
     """Return the estimator of least variance, then least cost, for a model and a family.
 
     Conjugate models have exact factors. Other expectations are computed in closed form or by
     quadrature where these exist, and by cubature for Gaussians and Products of them. Diagonal
     Gaussians with many parameters use variational online Newton. The rest use implicit
     reparameterisation, for which draws have to be differentiable; else there is a UsageError.
+
+    Cubature is of at most ``few`` parameters for a diagonal Gaussian, ``several`` for one and a
+    model with several optima, such as networks, where noise breaks symmetries, and ``some`` for
+    other families. Where a model integrates out site-specific parameters at each node, by a search,
+    there are at most ``searches`` nodes.
     """
     options = {name: kind() for name, kind in ESTIMATORS.items()}
-    # If each log likelihood requires a search, thousands of nodes are too expensive.
-    options["cubature"] = Cubature(most=SEARCHES) if model.joint else Cubature()
-    most = SEVERAL if model.optima == "several" else FEW
-    if q.event_size > (most if options["variational-online-newton"].fits(model, q) else SOME):
+    options["cubature"] = Cubature(most=searches) if model.joint else Cubature()
+    most = several if model.optima == "several" else few
+    if q.event_size > (most if options["variational-online-newton"].fits(model, q) else some):
         del options["cubature"]
     for kind in options.values():
         if kind.fits(model, q):
