@@ -113,7 +113,7 @@ class Improvement(Answer):
     evaluations: int = 0
 
 
-Part = Literal["gradient", "noiseless", "value", "rough", "elsewhere", "curvature"]
+Part = Literal["gradient", "noiseless", "rough", "elsewhere", "curvature"]
 
 
 @dataclasses.dataclass(frozen=True)

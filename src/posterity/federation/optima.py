@@ -160,27 +160,29 @@ class Places:
         known = [place for place, energy in enumerate(energies) if math.isfinite(energy)]
         return [members[place] for place in sorted(known, key=energies.__getitem__)]
 
-    def modes(self, members: Sequence[Any], here: float, *, most: int = 60) -> list[Any]:
+    def modes(self, members: Sequence[Any], here: float, *, most: int = 200) -> list[Any]:
         """Return narrow members at the modes to which climbs of at most so many evaluations lead
         from the members' means, those of highest density first, without the modes at which the
-        posterior, of free energy ``here``, explains the density.
+        posterior, of free energy ``here``, explains the density, and those far below its mean's.
         """
         q: Any = self.state.posterior
         narrow = members[0]
-        unit = np.linalg.norm(whitened(q, np.eye(q.event_size)), axis=1)
+        root = whitened(q, np.eye(q.event_size))
+        unit = np.linalg.norm(root, axis=1)
 
         def look(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             energies, slopes = zip(*(self.look(moved_to(narrow, z)) for z in places), strict=True)
             return np.array(energies), np.array([np.zeros_like(unit) + slope for slope in slopes])
 
         begin = np.array([joint_mean(member) for member in members])
-        ends = climbs(look, begin, unit, most=most)
+        ends = climbs(look, begin, root, most=most)
+        lowest = self.look(moved_to(narrow, joint_mean(q)))[0] + ELSEWHERE.faint
         found: list[np.ndarray] = []
         for place in np.argsort(ends.energies):
             z = ends.at[place]
             met = any((np.abs(z - other) < RULE.near * unit).all() for other in found)
             explained = RULE.explains(q.log_prob(_event(q, z)) - here, -ends.energies[place])
-            if not (met or explained):
+            if not (met or explained or ends.energies[place] > lowest):
                 found.append(z)
         return [moved_to(narrow, z) for z in found]
 

@@ -216,8 +216,6 @@ class Site:
             errors.append(error)
         if "rough" in parts:
             known |= self._rough(posterior)
-        if "value" in parts and "direction" not in known:
-            known |= {"value": self._value(posterior)}
         if "elsewhere" in parts:
             values = [self._value(member) for member in looked_at(self.agreement, posterior)]
             known |= {"elsewhere": values_elsewhere(values)}

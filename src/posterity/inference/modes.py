@@ -101,22 +101,26 @@ class Ends(NamedTuple):
 def climbs(
     look: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
     begin: Float[np.ndarray, "n d"],
-    unit: Float[np.ndarray, " d"],
+    unit: Float[np.ndarray, "d *d"],
     *,
     most: int,
 ) -> Ends:
-    """Climb a log density from all points at once, by L-BFGS in coordinates of the size ``unit``.
+    """Climb a log density from all points at once, by L-BFGS in coordinates of the size ``unit``
+    (d,), or of which it is the matrix (d, d).
 
     ``look`` returns minus the log density (n,) and its slopes (n, d) at points (n, d); ``most`` is
     the number of evaluations of each climb.
     """
 
+    def place(v: np.ndarray) -> np.ndarray:
+        return begin + (v @ unit.T if unit.ndim == 2 else v * unit)
+
     def least(v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        energies, slopes = look(begin + unit * v)
-        return energies, slopes * unit
+        energies, slopes = look(place(v))
+        return energies, slopes @ unit if unit.ndim == 2 else slopes * unit
 
     moves, energies, looks = lbfgs(least, np.zeros_like(begin), most=most)
-    return Ends(begin + unit * moves, np.asarray(energies), looks * len(begin))
+    return Ends(place(moves), np.asarray(energies), looks * len(begin))
 
 
 def unsearched(share: float, draws: int, law: str, known: str) -> str:
