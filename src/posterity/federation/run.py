@@ -178,14 +178,10 @@ class Run(Position):
         """Return the run after as many sweeps as convergence takes, at most ``sweeps``. Errors are
         those of ``advance``.
         """
-        run = self
-        looks = NOISY_ROUNDS if self.agreement.update.noisy else 1
-        for done in range(0, sweeps, looks):
-            if done and is_final(run):
-                break
-            run = run.from_better().sweep(min(looks, sweeps - done)).newton_step()
-            run._reported(progress, done + looks, sweeps)
-        return run
+        run = dataclasses.replace(self, schedule=Sequential())
+        run = run.converge(steps=sweeps, progress=progress)
+        run = dataclasses.replace(run, schedule=self.schedule)
+        return run._with(run.state, run.agreement.sites)
 
     def from_better(self) -> "Run":
         """Return the run at the end of its second start if that is better, at the optimum if that

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse.linalg
 from scipy.special import chdtri, ndtr
 
 from posterity.arguments import BETWEEN
@@ -229,26 +230,19 @@ def _newton(
     every: Float[np.ndarray, "m r r"], chances: Float[np.ndarray, " m"], left: Matrix
 ) -> Matrix:
     """Solve ``E[G δ G] = left`` for ``δ`` by conjugate gradients."""
-
-    def applied(step):
-        return np.tensordot(chances, every @ step @ every, 1)
-
     about = np.linalg.inv(np.tensordot(chances, every, 1))
-    step = np.zeros_like(left)
-    rest = left
-    ahead = direction = about @ rest @ about
-    product = (rest * ahead).sum()
-    for _ in range(EFFORT.turns):
-        image = applied(direction)
-        length = product / (direction * image).sum()
-        step = step + length * direction
-        rest = rest - length * image
-        if np.abs(rest).max() <= EFFORT.exact * np.abs(left).max():
-            break
-        ahead = about @ rest @ about
-        before = product
-        product = (rest * ahead).sum()
-        direction = ahead + product / before * direction
+
+    def image(step):
+        return np.tensordot(chances, every @ step.reshape(left.shape) @ every, 1).ravel()
+
+    def ahead(rest):
+        return (about @ rest.reshape(left.shape) @ about).ravel()
+
+    operators = [scipy.sparse.linalg.LinearOperator([left.size] * 2, f) for f in (image, ahead)]
+    found = scipy.sparse.linalg.cg(
+        operators[0], left.ravel(), rtol=EFFORT.exact, maxiter=EFFORT.turns, M=operators[1]
+    )
+    step = found[0].reshape(left.shape)
     return (step + step.T) / 2
 
 
