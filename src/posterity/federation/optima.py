@@ -160,10 +160,13 @@ class Places:
         known = [place for place, energy in enumerate(energies) if math.isfinite(energy)]
         return [members[place] for place in sorted(known, key=energies.__getitem__)]
 
-    def modes(self, members: Sequence[Any], here: float, *, most: int = 200) -> list[Any]:
-        """Return narrow members at the modes to which climbs of at most so many evaluations lead
-        from the members' means, those of highest density first, without the modes at which the
-        posterior, of free energy ``here``, explains the density, and those far below its mean's.
+    def modes(
+        self, members: Sequence[Any], here: float, *, most: int = 200, gain: float = 1e-6
+    ) -> list[Any]:
+        """Return narrow members at the modes to which climbs from the members' means lead, those of
+        highest density first, without the modes at which the posterior, of free energy ``here``,
+        explains the density, and those far below its mean's. A climb has at most so many
+        evaluations, and ends where less than the relative ``gain`` is promised.
         """
         q: Any = self.state.posterior
         narrow = members[0]
@@ -175,7 +178,7 @@ class Places:
             return np.array(energies), np.array([np.zeros_like(unit) + slope for slope in slopes])
 
         begin = np.array([joint_mean(member) for member in members])
-        ends = climbs(look, begin, root, most=most)
+        ends = climbs(look, begin, root, most=most, gain=gain)
         lowest = self.look(moved_to(narrow, joint_mean(q)))[0] + ELSEWHERE.faint
         found: list[np.ndarray] = []
         for place in np.argsort(ends.energies):

@@ -104,12 +104,13 @@ def climbs(
     unit: Float[np.ndarray, "d *d"],
     *,
     most: int,
+    gain: float = 1e-10,
 ) -> Ends:
     """Climb a log density from all points at once, by L-BFGS in coordinates of the size ``unit``
     (d,), or of which it is the matrix (d, d).
 
     ``look`` returns minus the log density (n,) and its slopes (n, d) at points (n, d); ``most`` is
-    the number of evaluations of each climb.
+    the number of evaluations of each climb, and ``gain`` the relative gain at which it ends.
     """
 
     def place(v: np.ndarray) -> np.ndarray:
@@ -119,7 +120,7 @@ def climbs(
         energies, slopes = look(place(v))
         return energies, slopes @ unit if unit.ndim == 2 else slopes * unit
 
-    moves, energies, looks = lbfgs(least, np.zeros_like(begin), most=most)
+    moves, energies, looks = lbfgs(least, np.zeros_like(begin), most=most, gain=gain)
     return Ends(place(moves), np.asarray(energies), looks * len(begin))
 
 
