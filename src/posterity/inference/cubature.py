@@ -15,19 +15,17 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from posterity.arguments import at_least
 from posterity.arrays.linear_algebra import symmetric
 from posterity.arrays.tree import static
 from posterity.families import ExponentialFamily
 from posterity.inference.descent import dtype_of
 from posterity.inference.estimators import (
     BLOCK,
-    MORE,
     NODES_LIMIT,
     Curved,
-    Evaluator,
     Expectation,
     Flag,
+    Nodal,
     over_records,
 )
 from posterity.inference.joint import (
@@ -273,7 +271,7 @@ def grids(number: int, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(np.pad(n, (lacking(n), (0, 0))), np.pad(p, lacking(n))) for n, p in grids]
 
 
-class Cubature(Evaluator):
+class Cubature(Nodal):
     """Gaussians, and Products of them: the mean over fixed nodes, from gradients only.
 
     Nodes are an antithetic quasi-random normal sample of unit covariance, so the sum is exact for
@@ -286,15 +284,14 @@ class Cubature(Evaluator):
     Source: giordano2024.
     """
 
-    nodes: int = static(default=128)
     most: int = static(default=NODES_LIMIT)
     """Largest number of nodes of a refined sum."""
 
-    nodal: ClassVar[bool] = True
     fitting: ClassVar[str] = "differentiable log likelihoods under Gaussians, or Products of them"
 
-    def __post_init__(self) -> None:
-        at_least(8).check(nodes=self.nodes)
+    @property
+    def limit(self) -> int:
+        return self.most
 
     def _serves(self, q: ExponentialFamily) -> bool:
         return is_gaussian(q)
@@ -388,10 +385,6 @@ class Cubature(Evaluator):
     def number(self, size: int) -> int:
         """Return the number of nodes for ``size`` coordinates, which grows with ``size``."""
         return 2 * (self.nodes // 2) * -(-size // 32)
-
-    def finer(self) -> "Cubature | None":
-        more = MORE * self.nodes
-        return None if more > self.most else Cubature(more, self.most)
 
 
 def _unless_flat(value: Any, sloped: Any, varied: Any) -> Any:

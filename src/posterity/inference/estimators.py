@@ -244,9 +244,14 @@ class Nodal(Evaluator):
     def __post_init__(self) -> None:
         at_least(8).check(nodes=self.nodes)
 
+    @property
+    def limit(self) -> int:
+        """The largest number of nodes of a refined sum."""
+        return NODES_LIMIT
+
     def finer(self) -> "Evaluator | None":
         more = MORE * self.nodes
-        return None if more > NODES_LIMIT else dataclasses.replace(self, nodes=more)
+        return None if more > self.limit else dataclasses.replace(self, nodes=more)
 
     def _of_half(self, chances: Real, otherwise: Flag) -> Any:
         """Return the probabilities of the nodes; with ``otherwise``, of every other node only."""
