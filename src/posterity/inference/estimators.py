@@ -8,7 +8,7 @@ conjugate factor, a quadrature and a Monte Carlo estimate have the same type.
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -177,7 +177,7 @@ class Evaluator(Estimator):
         del model, q, records
         return self.nodal
 
-    def finer(self) -> "Evaluator | None":
+    def finer(self) -> Self | None:
         """Return an estimator with :data:`MORE` times the nodes, or None if there is none."""
         return None
 
@@ -249,7 +249,7 @@ class Nodal(Evaluator):
         """The largest number of nodes of a refined sum."""
         return NODES_LIMIT
 
-    def finer(self) -> "Evaluator | None":
+    def finer(self) -> Self | None:
         more = MORE * self.nodes
         return None if more > self.limit else dataclasses.replace(self, nodes=more)
 
