@@ -422,8 +422,4 @@ def disagreement(
     shape = shape - less
     misfit = potential - counts * (new.potential - judged.evidence.potential[groups])
     shape = shape - counts * (new.shape - judged.evidence.shape[groups])
-    length = local.criterion.length_of_sums
-    size = len(clustering.counts)
-    return length(judged.misfit + misfit, judged.shape + shape, 0.0, size) - length(
-        judged.misfit, judged.shape, 0.0, size
-    )
+    return judged.rise(local.criterion, misfit, shape)

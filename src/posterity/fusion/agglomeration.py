@@ -8,7 +8,7 @@ import numpy as np
 
 from posterity.arrays.typing import Float, Int
 from posterity.fusion.clustering import Clustering
-from posterity.fusion.components import Evidence, Judged, LocalComponents
+from posterity.fusion.components import Evidence, Judged, LocalComponents, shares
 from posterity.fusion.geometry import CACHED, ROOM, Centroids, chunks
 
 Array = np.ndarray
@@ -23,6 +23,8 @@ class Groups:
     evidence: Evidence
     centroids: Centroids
 
+    masses: Float[Array, "groups located+1"]
+
     def known(self, local: LocalComponents, own: Int[Array, " g"]) -> dict[str, Any]:
         """Return the cached values of a clustering into some of these groups."""
         counts = self.counts[own]
@@ -32,7 +34,13 @@ class Groups:
             "counts": counts,
             "totals": traits[:, : local.points.coordinates.shape[1]],
             "centroids": self.centroids.take(own),
-            "judged": Judged.of(traits / counts[:, None], evidence, counts, *local.totals),
+            "judged": Judged.of(
+                traits / counts[:, None],
+                evidence,
+                counts,
+                *local.totals,
+                local.along(self.masses[own]),
+            ),
         }
 
 
@@ -120,15 +128,11 @@ def agglomerate(local: LocalComponents) -> Merging:
     own = local.traits()
     parts = np.concatenate([np.empty((2, 0), int), *tree.parts], axis=1).T
     counts = tree.weights
-    traits = np.empty((len(counts), own.shape[1]), own.dtype)
-    end = total
-    traits[:total] = own
-    for one, other in tree.parts:
-        traits[end : (end := end + len(one))] = traits[one] + traits[other]
+    traits = tree.sums(own)
     centres = traits / counts[:, None]
     centroids = local.judged.centroids(centres[:, : local.judged.coordinates.shape[1]])
     evidence = local.evidence_of(centroids, centres)
-    every = Groups(counts, traits, evidence, centroids)
+    every = Groups(counts, traits, evidence, centroids, tree.sums(local.masses))
     objective = _level_objectives(local, every, parts, tree.order)
     kept = None if local.wide or local.forward else every
     return Merging(local, tree.rows[tree.order], objective, total + tree.order, kept)
@@ -144,6 +148,15 @@ class Tree(NamedTuple):
     parts: list[Int[Array, "two some"]]
     order: Int[Array, " steps"]
     weights: Float[Array, " groups"]
+
+    def sums(self, own: Float[Array, "n width"]) -> Float[Array, "groups width"]:
+        """Return the sum of the rows of each group's members."""
+        out = np.empty((len(self.weights), own.shape[1]), own.dtype)
+        end = len(own)
+        out[:end] = own
+        for one, other in self.parts:
+            out[end : (end := end + len(one))] = out[one] + out[other]
+        return out
 
 
 def ward(distance: Float[Array, "n n"], weights: Float[Array, " n"]) -> Tree:
@@ -236,4 +249,21 @@ def _level_objectives(
     _, _, surprise, typical = (values[:, None] for values in evidence)
     prices = criterion.prices(surprise, typical, counts[:, None], criterion.spreads)
     price, _ = criterion.shortest(levels(prices))
-    return criterion.length_of_sums(misfit, shape, price, total - np.arange(len(order) + 1))
+    groups = total - np.arange(len(order) + 1)
+    along = _along_levels(every.masses, parts[order])
+    return criterion.length_of_sums(misfit, shape, price, groups, along)
+
+
+def _along_levels(
+    masses: Float[Array, "groups located+1"], parts: Int[Array, "merged two"]
+) -> Float[Array, "levels located"] | None:
+    """Return the shares of each level's scatter along its principal directions, which grows by that
+    of the two ``parts`` that are merged; None where directions are not told apart.
+    """
+    if not masses.shape[1]:
+        return None
+    weights = masses[parts, 0]
+    means = masses[parts, 1:] / weights[..., None]
+    step = (means[:, 0] - means[:, 1]) * np.sqrt(weights.prod(1) / weights.sum(1))[:, None]
+    scatter = (step[:, :, None] * step[:, None]).cumsum(0)
+    return shares(np.insert(scatter, 0, 0.0, axis=0))

@@ -86,7 +86,8 @@ class Clustering:
             shape = sums(shapes.coordinates, self.labels) / counts[:, None]
             centres = np.hstack([centres, shape])
         evidence = local.evidence_of(centroids, centres)
-        return Judged.of(centres, evidence, counts, *local.totals)
+        along = local.along(sums(local.masses, self.labels))
+        return Judged.of(centres, evidence, counts, *local.totals, along)
 
     def same(self, other: "Clustering") -> bool:
         """Return whether two clusterings are the same partition, up to the numbers of groups."""

@@ -11,7 +11,7 @@ import scipy
 from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
 from posterity.fusion.criterion import USUAL, Criterion, DescriptionLength
-from posterity.fusion.geometry import PIECE, Centroids, Divergence, Points, chunks
+from posterity.fusion.geometry import PIECE, Centroids, Divergence, Points, chunks, of_places
 
 Array = np.ndarray
 MANY = 2**14  # Components beyond which evenly spaced ones represent all in the population
@@ -234,6 +234,48 @@ class LocalComponents:
         mean, slope = self.shapes.middle
         return mean[0], slope[0], float(self.shapes.potential_at(mean)[0])
 
+    @functools.cached_property
+    def places(self) -> Float[Array, "n located"]:
+        """Centred locations of components, in standard deviations of an average component: in the
+        metric of its divergence.
+        """
+        assert self.shapes is not None
+        place = self.judged.members(slice(None)).location()
+        parts: list[Array] = []
+        of_places(parts.append, place)
+        points = np.hstack(parts)
+        scale = np.where((spread := points.std(0)) > 0, spread, 1.0)
+        average = self.shapes.family(np.repeat(self.shapes.middle[0], len(scale) + 1, axis=0))
+        steps = np.vstack([np.zeros(len(scale)), np.diag(scale)])
+        ends = np.cumsum([own.shape[-1] for own in parts])[:-1]
+        offsets = iter(np.split(steps, ends, axis=1))
+        moved = average.translate(of_places(lambda _: next(offsets), place))
+        # A translation changes both parameters linearly, up to terms that the other one lacks.
+        natural, mean = (p[1:] - p[0] for p in (moved.natural_parameters, moved.mean_parameters))
+        metric = (natural @ mean.T + mean @ natural.T) / 2
+        points = (points / scale) @ np.linalg.cholesky(metric)
+        return points - points.mean(0)
+
+    @functools.cached_property
+    def masses(self) -> Float[Array, "n located+1"]:
+        """Each component's observations, relative to the average, and the :attr:`places` times
+        these, which groups sum up. No columns where directions are not told apart.
+        """
+        if not self.criterion.directed:
+            return np.empty((len(self.points), 0))
+        known = self._known
+        weights = np.ones(len(self.points)) if known is None else known / known.mean()
+        return weights[:, None] * np.insert(self.places, 0, 1.0, axis=1)
+
+    def along(self, masses: Float[Array, "g located+1"]) -> Float[Array, " located"] | None:
+        """Return the shares of the scatter within groups, of these sums of :attr:`masses`, along
+        its principal directions, the largest first; None where directions are not told apart.
+        """
+        if not masses.shape[1]:
+            return None
+        means = masses[:, 1:] / masses[:, :1]
+        return shares(self.masses[:, 1:].T @ self.places - masses[:, 1:].T @ means)
+
     def surprise(self, centroids: Centroids) -> Float[Array, " g"]:
         """Return the divergence of averages of natural parameters from the population: ``KL(. ||
         population)``, or the average component's share of location if shapes are priced
@@ -280,23 +322,32 @@ class LocalComponents:
 
 class Judged(NamedTuple):
     """Statistics by which the number of groups is judged: averages, their evidence, and the summed
-    divergence of components, and of their shapes, to them.
+    divergence of components, and of their shapes, to them; and the shares of scatter within groups
+    ``along`` principal directions, if these are told apart.
     """
 
     centres: Float[Array, "g traits"]
     evidence: Evidence
     misfit: float
     shape: float
+    along: Array | None = None
 
     @classmethod
     def of(
-        cls, centres: Array, evidence: Evidence, counts: Array, total: float, shape: float
+        cls,
+        centres: Array,
+        evidence: Evidence,
+        counts: Array,
+        total: float,
+        shape: float,
+        along: Array | None = None,
     ) -> "Judged":
         """Make it from the summed potentials of all components (``total``) and of their shapes
         (``shape``).
         """
         misfit = max(float(total - counts @ evidence.potential), 0.0)
-        return cls(centres, evidence, misfit, max(float(shape - counts @ evidence.shape), 0.0))
+        shape = max(float(shape - counts @ evidence.shape), 0.0)
+        return cls(centres, evidence, misfit, shape, along)
 
     def prices(self, criterion: Criterion, counts: Array) -> tuple[float, float]:
         """Return the least sum of the prices of all groups, and the spread that attains it."""
@@ -308,7 +359,29 @@ class Judged(NamedTuple):
     def length(self, criterion: Criterion, counts: Array) -> float:
         """Return the description length, in nats."""
         price, _ = self.prices(criterion, counts)
-        return float(criterion.length_of_sums(self.misfit, self.shape, price, len(counts)))
+        sums = self.misfit, self.shape, price, len(counts)
+        return float(criterion.length_of_sums(*sums, self.along))
+
+    def rise(
+        self, criterion: Criterion, misfit: Any, shape: Any, price: Any = 0.0, groups: Any = 0
+    ) -> Any:
+        """Return the rise of the description length, in nats, if the two misfits, the price and the
+        number of groups rise by so much. Directions keep their shares of the misfit.
+        """
+        number = len(self.centres)
+        spare = criterion.total - number
+        along = self.along
+        if along is not None and not criterion.leading(self.misfit - self.shape, spare, along):
+            along = None
+        length = functools.partial(criterion.length_of_sums, along=along)
+        after = length(self.misfit + misfit, self.shape + shape, price, number + groups)
+        return after - length(self.misfit, self.shape, 0.0, number)
+
+
+def shares(scatter: Float[Array, "*levels located located"]) -> Float[Array, "*levels located"]:
+    """Return the shares of a scatter along its principal directions, the largest first."""
+    own = np.maximum(np.linalg.eigvalsh(scatter)[..., ::-1], 0.0)
+    return own / np.maximum(own.sum(-1, keepdims=True), np.finfo(float).tiny)
 
 
 def _populations_of(several: Sequence[Points]) -> list[tuple[Points, float]]:

@@ -346,13 +346,8 @@ class Moves:
 
     def _rise(self, misfits: Sequence[Array], price: Array, groups: Array) -> Array:
         """Return the rise of the objective for given rises of misfits, prices and group number."""
-        judged, (misfit, shape), prices = self.clustering.judged, misfits, self._prices.sum()
-        length = self.clustering.local.criterion.length_of_sums
-        number = len(self._counts)
-        after = length(
-            judged.misfit + misfit, judged.shape + shape, prices + price, number + groups
-        )
-        return after - length(judged.misfit, judged.shape, prices, number)
+        criterion = self.clustering.local.criterion
+        return self.clustering.judged.rise(criterion, *misfits, price, groups)
 
     @functools.cached_property
     def _prices(self) -> Float[Array, " g"]:

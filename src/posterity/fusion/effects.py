@@ -20,8 +20,6 @@ from posterity.arrays.typing import Bool, Float, Int
 from posterity.families import ExponentialFamily
 from posterity.families.normal_wishart import NormalPrecision
 from posterity.fusion.clustering import Clustering, assign, sums
-from posterity.fusion.components import LocalComponents
-from posterity.fusion.geometry import of_places
 
 Array = np.ndarray
 DIRECTIONS, MOST = 128, 1024
@@ -100,7 +98,7 @@ class Effects:
         """
         local = clustering.local
         criterion = local.criterion
-        traits = [Trait(_places(local), criterion.expected, criterion.numbers.matches)]
+        traits = [Trait(local.places, criterion.expected, criterion.numbers.matches)]
         members = local.judged.members(slice(None))
         shape = isinstance(members, NormalPrecision) and Trait(_log_covariances(members))
         if shape and shape.variance > EQUAL:
@@ -226,30 +224,6 @@ class Effects:
             rise = now[:, None] + there - gains[:k, :g] - gains[owner][:, here].T
             rise[rows[here < g], here[here < g]] = np.inf
             yield np.minimum(rise.min(1, initial=np.inf), np.where(here < g, now, np.inf))
-
-
-def _places(local: LocalComponents) -> Float[Array, "n located"]:
-    """Return centred locations of components, in standard deviations of an average component: in
-    the metric of its divergence.
-    """
-    assert local.shapes is not None
-    members = local.judged.members(slice(None))
-    shapes = local.shapes
-    place = members.location()
-    parts: list[Array] = []
-    of_places(parts.append, place)
-    points = np.hstack(parts)
-    scale = np.where((spread := points.std(0)) > 0, spread, 1.0)
-    average = shapes.family(np.repeat(shapes.middle[0], len(scale) + 1, axis=0))
-    steps = np.vstack([np.zeros(len(scale)), np.diag(scale)])
-    ends = np.cumsum([own.shape[-1] for own in parts])[:-1]
-    offsets = iter(np.split(steps, ends, axis=1))
-    moved = average.translate(of_places(lambda _: next(offsets), place))
-    # A translation changes both parameters linearly, up to terms that the other one lacks.
-    natural, mean = (p[1:] - p[0] for p in (moved.natural_parameters, moved.mean_parameters))
-    metric = (natural @ mean.T + mean @ natural.T) / 2
-    points = (points / scale) @ np.linalg.cholesky(metric)
-    return points - points.mean(0)
 
 
 def _log_covariances(members: ExponentialFamily) -> Float[Array, "n numbers"]:

@@ -340,19 +340,18 @@ def _gains(clustering: Clustering, rivals: _Rivals) -> Float[Array, " g"]:
     hosts = counts[rivals.group]
     number = joining[pairs]
     share = hosts / (hosts + number)
-    misfit = judged.misfit + np.bincount(labels, rivals.more * share)
-    shape = judged.shape
+    misfit = np.bincount(labels, rivals.more * share)
+    shape = np.zeros(len(counts))
     shapes = local.shapes
     if shapes is not None:
         centroids = shapes.centroids(judged.centres[:, dim:])
         there, here = (shapes.paired_divergences(centroids, at) for at in (rivals.group, labels))
-        shape = shape + np.bincount(labels, (there - here) * share)
+        shape = np.bincount(labels, (there - here) * share)
     price = criterion.prices(surprise, typical, counts, spread)
     larger = np.minimum(counts[host] + joining[joining > 0], local.sites)
     rise = criterion.prices(surprise[host], typical[host], larger, spread) - price[host]
-    left = price.sum() - price + np.bincount(group, rise)
-    now = criterion.length_of_sums(judged.misfit, judged.shape, price.sum(), len(counts))
-    return now - criterion.length_of_sums(misfit, shape, left, len(counts) - 1)
+    price = np.bincount(group, rise) - price
+    return -judged.rise(criterion, misfit, shape, price, -1)
 
 
 def _open(local: LocalComponents, seed: Clustering, components: int | None) -> Int[Array, " n"]:
