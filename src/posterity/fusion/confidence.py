@@ -347,7 +347,8 @@ class Moves:
     def _rise(self, misfits: Sequence[Array], price: Array, groups: Array) -> Array:
         """Return the rise of the objective for given rises of misfits, prices and group number."""
         criterion = self.clustering.local.criterion
-        return self.clustering.judged.rise(criterion, *misfits, price, groups)
+        misfit, shape = misfits
+        return self.clustering.judged.rise(criterion, misfit, shape, price, groups)
 
     @functools.cached_property
     def _prices(self) -> Float[Array, " g"]:

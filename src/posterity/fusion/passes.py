@@ -16,7 +16,7 @@ from posterity.arrays.typing import Float, Int
 from posterity.artifact.checkpoint import Checkpoint
 from posterity.families import ExponentialFamily
 from posterity.fusion.block_table import BlockTable
-from posterity.fusion.clustering import assign
+from posterity.fusion.clustering import assign, sums
 from posterity.fusion.components import Evidence, Judged, LocalComponents
 from posterity.fusion.criterion import USUAL, DescriptionLength
 from posterity.fusion.geometry import Centroids, of_places
@@ -170,8 +170,13 @@ class Passes:
         misfit = max(float(self.potentials[0] - sweep.counts @ potential), 0.0)
         every = Evidence(potential, np.zeros(len(potential)), near.surprise(centroids), typical)
         some = Evidence(*(values[groups] for values in every))
-        judged = Judged(sweep.natural[groups], some, misfit + more, shape)
+        judged = Judged(sweep.natural[groups], some, misfit + more, shape, self.along(sweep))
         return judged.length(self.criterion, counts)
+
+    def along(self, sweep: PassResult) -> Array | None:
+        """Return the shares of scatter, of the sample, as :meth:`LocalComponents.along` does."""
+        labels = np.unique(sweep.labels[self.sample.places], return_inverse=True)[1]
+        return self.near.along(sums(self.near.masses, labels))
 
     def _shapes(self, sweep: PassResult) -> tuple[Array, Float[Array, "seen dim"], float]:
         """Return the groups with members in the sample, the averages of their shapes there, and the
