@@ -50,9 +50,6 @@ RATIO = "log_ratio"
 """Block of a prior of spreads in units of the sites' typical standard errors."""
 SHARE = 0.25
 """Smallest effective share of nodes for sums by weights: with less, tails are missed."""
-PAIRS = 64
-"""Pairs of starts of draws of spreads where these are too many for weights: their eight draws each
-tell the end of an interval to some hundredths of its width."""
 
 
 @register
@@ -118,12 +115,15 @@ class Effects:
     Attributes:
         prior: prior of the population's coefficients and of the spreads.
         messages: for each site the Gaussian of its own coefficients.
+        pairs: pairs of starts of draws of spreads where these are too many for weights: the eight
+            draws of each of 64 tell the end of an interval to some hundredths of its width.
 
     Arrays have one number for each coefficient (d,), or for each that differs between sites (p,).
     """
 
     prior: RandomEffects
     messages: Mapping[str, Normal]
+    pairs: int = 64
 
     @classmethod
     def of(cls, prior: Any, factors: Mapping[str, Any]) -> "Effects":
@@ -225,7 +225,7 @@ class Effects:
                 value, slope = self._loss(mode + v @ root.T)
                 return value, slope @ root
 
-            places = mode + moved(loss, normal_pairs(len(mode), PAIRS)) @ root.T
+            places = mode + moved(loss, normal_pairs(len(mode), self.pairs)) @ root.T
             found = self._integrated(variances(places, self.own, len(self.names)))
         weights = np.full(len(places), 1 / len(places))
         return Nodes(weights, places, found.mean, found.covariance)
@@ -291,13 +291,26 @@ class Effects:
 
     def without(self, name: str) -> "Effects":
         """Return the population of the other sites under the prior of the spreads that all have:
-        as few others may be alike by chance, they alone do not tell how far sites differ.
+        as few others may be alike by chance, they alone do not tell how far sites differ. The nodes
+        of all sites serve for the others, with other weights, as far as enough of them count; else
+        a quarter as many draws do, which tell a mean and a deviation.
         """
         spreads = self._spreads
         log_spread = Gaussian._of(precision_mean=spreads.linear, precision=spreads.precision)
         common: Any = self.prior.blocks[BLOCKS[0]]
         prior = RandomEffects(coefficients=common, log_spread=log_spread.named(self.personal))
-        return Effects(prior, {site: own for site, own in self.messages.items() if site != name})
+        rest = {site: own for site, own in self.messages.items() if site != name}
+        others = Effects(prior, rest, self.pairs // 4)
+        at = thinned(self.nodes)
+        variance = variances(at.log_spread, self.own, len(self.names))
+        given = others._integrated(variance)
+        log = given.log - self._integrated(variance).log
+        weights = at.weights * np.exp(log - log.max())
+        weights = weights / weights.sum()
+        if 1 / (weights**2).sum() > SHARE * len(weights):
+            nodes = Nodes(weights, at.log_spread, given.mean, given.covariance)
+            vars(others)["nodes"] = nodes
+        return others
 
     def site(self, name: str) -> Mixture:
         """Return the posterior of a site's own coefficients, shrunken towards the population."""
