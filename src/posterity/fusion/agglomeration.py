@@ -8,8 +8,9 @@ import numpy as np
 
 from posterity.arrays.typing import Float, Int
 from posterity.fusion.clustering import Clustering
-from posterity.fusion.components import Evidence, Judged, LocalComponents, shares
+from posterity.fusion.components import LocalComponents
 from posterity.fusion.geometry import CACHED, ROOM, Centroids, chunks
+from posterity.fusion.judged import Evidence, Judged, shares
 
 Array = np.ndarray
 

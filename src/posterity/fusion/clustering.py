@@ -10,8 +10,9 @@ import scipy
 
 from posterity.arrays.assignment import assignment
 from posterity.arrays.typing import Bool, Float, Int
-from posterity.fusion.components import Judged, LocalComponents
+from posterity.fusion.components import LocalComponents
 from posterity.fusion.geometry import CACHED, PIECE, ROOM, Centroids, Nearest, chunks, finite
+from posterity.fusion.judged import Judged
 
 Array = np.ndarray
 

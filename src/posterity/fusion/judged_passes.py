@@ -18,9 +18,10 @@ from posterity.fusion.absorb import Absorbing, population
 from posterity.fusion.block_table import HASH
 from posterity.fusion.blocks import Block
 from posterity.fusion.clustering import Clustering
-from posterity.fusion.components import Judged, LocalComponents
+from posterity.fusion.components import LocalComponents
 from posterity.fusion.confidence import NEIGHBOURS, Confidence
 from posterity.fusion.geometry import Centroids, moved, opposite
+from posterity.fusion.judged import Judged
 from posterity.fusion.passes import Passes, PassResult
 from posterity.fusion.rows import GroupSums, Rows
 
@@ -81,7 +82,7 @@ class PassConfidence(Confidence):
             sums.add(part.local.traits(), part.labels)
             shape += part.local.totals[1]
         total = self.passes.potentials[0]
-        along = self.passes.along(self.result)
+        along = near.along(self.passes.in_sample(self.result, near.masses)[1])
         return Judged.of(sums.means, near.evidence(sums.means), counts, total, shape, along)
 
     @functools.cached_property

@@ -178,7 +178,8 @@ class Effects:
             result[several] = restricted(self._stacked, Normal.of(self.prior.coefficients), *places)
         return result
 
-    def _integrated(self, variance: Any) -> Integrated:
+    def integrated(self, variance: Any) -> Integrated:
+        """Return the likelihood of variances between sites (m, d), and the population's law."""
         return integrated(self._stacked, Normal.of(self.prior.coefficients), variance)
 
     @functools.cached_property
@@ -196,7 +197,7 @@ class Effects:
         return next(block for name, block in self.prior.blocks.items() if name != BLOCKS[0])
 
     @functools.cached_property
-    def _spreads(self) -> Normal:
+    def spreads_before(self) -> Normal:
         """The prior of the log spreads. In units of errors its medians are the roots of the sums of
         squares of what was expected and of the estimates.
         """
@@ -217,7 +218,7 @@ class Effects:
         with one_thread():
             mode, root = self._mode()
             start = mode, root @ root.T
-            at, worth = nodes_of(self._stacked, (before, self._spreads), start, self.own)
+            at, worth = nodes_of(self._stacked, (before, self.spreads_before), start, self.own)
             if at is not None and worth > SHARE * len(at.weights):
                 return at
 
@@ -226,15 +227,15 @@ class Effects:
                 return value, slope @ root
 
             places = mode + moved(loss, normal_pairs(len(mode), self.pairs)) @ root.T
-            found = self._integrated(variances(places, self.own, len(self.names)))
+            found = self.integrated(variances(places, self.own, len(self.names)))
         weights = np.full(len(places), 1 / len(places))
         return Nodes(weights, places, found.mean, found.covariance)
 
     def _loss(self, log_spread: Float[np.ndarray, "m p"]) -> tuple[np.ndarray, np.ndarray]:
         """Return minus the log posterior density at log spreads, and its slopes."""
-        prior = self._spreads
+        prior = self.spreads_before
         variance = variances(log_spread, self.own, len(self.names))
-        found = self._integrated(variance)
+        found = self.integrated(variance)
         away = log_spread - prior.mean
         pull = away @ prior.precision
         value = (away * pull).sum(1) / 2 - found.log
@@ -244,7 +245,7 @@ class Effects:
         """Return the mode of the log spreads, and a root of the inverse of minus the curvature
         there, from differences of slopes a ``step`` apart.
         """
-        prior = self._spreads
+        prior = self.spreads_before
         root = np.linalg.cholesky(prior.covariance)  # of coordinates in which the prior is standard
 
         def loss(u):
@@ -288,29 +289,6 @@ class Effects:
         """Return the central interval of each coefficient of a new site."""
         between = variances(self.nodes.log_spread, self.own, len(self.names))
         return self.nodes.interval(level, between)
-
-    def without(self, name: str) -> "Effects":
-        """Return the population of the other sites under the prior of the spreads that all have:
-        as few others may be alike by chance, they alone do not tell how far sites differ. The nodes
-        of all sites serve for the others, with other weights, as far as enough of them count; else
-        a quarter as many draws do, which tell a mean and a deviation.
-        """
-        spreads = self._spreads
-        log_spread = Gaussian._of(precision_mean=spreads.linear, precision=spreads.precision)
-        common: Any = self.prior.blocks[BLOCKS[0]]
-        prior = RandomEffects(coefficients=common, log_spread=log_spread.named(self.personal))
-        rest = {site: own for site, own in self.messages.items() if site != name}
-        others = Effects(prior, rest, self.pairs // 4)
-        at = thinned(self.nodes)
-        variance = variances(at.log_spread, self.own, len(self.names))
-        given = others._integrated(variance)
-        log = given.log - self._integrated(variance).log
-        weights = at.weights * np.exp(log - log.max())
-        weights = weights / weights.sum()
-        if 1 / (weights**2).sum() > SHARE * len(weights):
-            nodes = Nodes(weights, at.log_spread, given.mean, given.covariance)
-            vars(others)["nodes"] = nodes
-        return others
 
     def site(self, name: str) -> Mixture:
         """Return the posterior of a site's own coefficients, shrunken towards the population."""
