@@ -114,12 +114,13 @@ class Confidence:
             return None
         found = len(self.clustering.counts)
         local = self.clustering.local
-        near = {found + more for more in range(-NEIGHBOURS, NEIGHBOURS + 1)}
-        near &= set(range(local.largest, local.criterion.total + 1))
+        more = range(found, min(found + NEIGHBOURS, local.criterion.total) + 1)
+        fewer = range(max(found - NEIGHBOURS, local.largest), found)
         met = [self.levels]
-        if self.thorough and not _large(self.clustering) and near - self.levels.keys():
-            met.append(self._more)
-            if not self._more or not needed(self.clustering):
+        if self.thorough and not _large(self.clustering):
+            if not self.levels.keys() >= {*more}:
+                met.append(self._more)
+            if not self.levels.keys() >= {*fewer} and not needed(self.clustering):
                 met.append(self._fewer)
         others = self._above(*met)
         del others[found]

@@ -17,7 +17,6 @@ from posterity.fusion.clustering import (
     assign,
     contested,
     find_centroids,
-    kept,
     packed,
     polish,
     refine,
@@ -129,9 +128,11 @@ def _walk(
         groups = len(current.counts)
         current = _better(merging.level(groups), dropped, incumbent)
         waited = 0 if incumbent.offer(current) else waited + step
-        if waited > (PATIENCE + groups // 8 if patience is None else patience):
+        hopeless = _hopeless(current, incumbent)
+        beyond = hopeless and groups < len(incumbent.best.counts)
+        if beyond or waited > (PATIENCE + groups // 8 if patience is None else patience):
             return
-        tries = 1 if _hopeless(current, incumbent) else 3
+        tries = 1 if hopeless else 3
         if step == 1:
             dropped = drop(current, tries)
         else:  # at most ``step`` groups, those whose members lose least
@@ -249,7 +250,10 @@ def _without(
     gone = np.zeros((len(options), len(clustering.counts)), bool)
     np.put_along_axis(gone, options, True, 1)
     away = gone[:, nearest]
-    left = np.stack([kept(own) for own in ~gone])
+    left = np.flatnonzero(~gone[0])[None]
+    if len(options) > 1:  # each without one group
+        each = np.arange(gone.shape[1] - 1)
+        left = np.where(each == options, len(each), each)
     labels = np.where(away, rivals.group, nearest)
     used, unsure = np.zeros((2, len(options), local.sites), bool)
     unsure[:, clustering.contested] = True
@@ -371,7 +375,7 @@ def _open(local: LocalComponents, seed: Clustering, components: int | None) -> I
     if len(outliers):
         # Outliers are clustered by the same search, a bounded part of them at a time.
         labels[outliers] = groups + search(local.take(outliers)).clustering.labels
-    return packed(labels, groups)
+    return packed(labels)
 
 
 def price_of_a_group(seed: Clustering) -> float:
