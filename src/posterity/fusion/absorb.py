@@ -27,11 +27,6 @@ from posterity.fusion.blocks import Block, MemberPriors
 from posterity.fusion.geometry import PIECE, chunks, middle, moved, opposite
 
 Array = np.ndarray
-NEAR = 25.0
-"""Squared distance along any coordinate, in summed variances, beyond which components are not one;
-a few observations in the tail of many others may have this distance."""
-WHOLE = 1e-6  # Tolerance within which a count is a whole number
-KNOWN = 3  # Least number of components from which the population is estimated
 DRAWS = 256  # Number of antithetic pairs of draws per component for the entropy of responsibilities
 
 
@@ -121,16 +116,21 @@ class Absorbing:
 
     @functools.cached_property
     def known(self) -> Bool[Array, " n"]:
-        """Mask of components at sites whose counts are whole numbers, as for labelled records."""
+        """Mask of components at sites whose counts are whole numbers, up to a millionth, as for
+        labelled records.
+        """
         block = self.block
         counts = self.block.counts
-        open_ = np.bincount(block.site, np.abs(counts - np.round(counts)) > WHOLE)
+        open_ = np.bincount(block.site, np.abs(counts - np.round(counts)) > 1e-6)
         return open_[block.site] == 0
 
     def pairs(
-        self, rows: Int[Array, " n"], origin: Any
+        self, rows: Int[Array, " n"], origin: Any, *, least: float = 25.0
     ) -> tuple[Int[Array, " m"], Int[Array, " m"]]:
-        """Return pairs of these rows at one site that are near enough to be parts of one."""
+        """Return pairs of these rows at one site that are near enough to be parts of one: along no
+        coordinate further apart than ``least`` summed variances, which a few observations in the
+        tail of many others may be.
+        """
         site = self.block.site[rows]
         members = self.members[rows]
         columns = []
@@ -145,7 +145,7 @@ class Absorbing:
             one = np.repeat(np.arange(some.start, some.stop), own)
             other = one + 1 + np.arange(len(one)) - np.repeat(np.cumsum(own) - own, own)
             for mean, spread in zip(*columns, strict=True):
-                near = (mean[one] - mean[other]) ** 2 <= NEAR * (spread[one] + spread[other])
+                near = (mean[one] - mean[other]) ** 2 <= least * (spread[one] + spread[other])
                 one = one[near]
                 other = other[near]
             pairs.append((rows[one], rows[other]))
@@ -218,17 +218,18 @@ class Absorbing:
 
 
 def population(
-    members: ExponentialFamily, counts: Float[Array, " n"], priors: MemberPriors
+    members: ExponentialFamily, counts: Float[Array, " n"], priors: MemberPriors, few: int = 3
 ) -> ExponentialFamily:
     """Return the law (1,) from which normal components are drawn: the member with the least summed
-    ``KL(component || .)`` to all of them, without those with fewer observations than parameters.
+    ``KL(component || .)`` to all of them, without those with fewer observations than parameters, if
+    at least a ``few`` are left.
 
     Its location is as uncertain as in the sites' priors, if they are known, since few clusters do
     not determine it.
     """
     some = counts >= members.degrees_of_variation
-    if some.sum() < KNOWN:
-        some = counts >= np.sort(counts)[-max(KNOWN, len(counts) // 2) :][0]
+    if some.sum() < few:
+        some = counts >= np.sort(counts)[-max(few, len(counts) // 2) :][0]
     origin = middle(members[some])
     laws = moved(members[some], origin)
     found = laws[:1].with_mean_parameters(canonical_mean(laws.mean_parameters)[None])

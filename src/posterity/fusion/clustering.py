@@ -17,7 +17,6 @@ from posterity.fusion.judged import Judged
 Array = np.ndarray
 
 
-NEARER = 20.0  # Ratio of distances to other centroids and the own one above which labels stay
 SMALL = 2**14  # Entries of a membership matrix up to which a dense one is faster than a sparse one
 
 
@@ -222,9 +221,9 @@ def polish(clustering: Clustering, *, sweeps: int = 10) -> Clustering:
     return clustering
 
 
-def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
+def _leave_one_out(clustering: Clustering, *, nearer: float = 20.0) -> Int[Array, " n"]:
     """Return each site's best labels for the centroids of all other sites' components. Labels stay
-    at sites whose components are all much nearer to their centroids than to others.
+    at sites whose components are all so many times ``nearer`` to their centroids than to others.
     """
     local = clustering.local
     counts = clustering.counts
@@ -233,7 +232,7 @@ def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
     for part, starts in local.parts(len(counts)):
         weighted = clustering.costs(part) * (counts / (counts + 1))
         each = np.arange(len(weighted)), labels[part]
-        near = NEARER * weighted[each]
+        near = nearer * weighted[each]
         weighted[each] = np.inf
         unsure = np.logical_or.reduceat(weighted.min(1) <= near, starts[:-1])
         if not unsure.any():

@@ -20,9 +20,6 @@ WIDE = 2**19
 """Number of floats in all components of a sample above which only the best level of merging is
 refined: each level costs special functions of all of them, and with more numbers per component
 merging, whose objectives are exact, is more reliable."""
-UNEQUAL, ALIKE, KNOTS = 16.0, 2.0, 64
-"""Ratio above which numbers of observations are unequal, ratio up to which they are alike, and
-number of spline knots."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,11 +116,13 @@ class LocalComponents:
         sites = self._known_at_sites
         if known is None or not known.min() > 0:
             return None
-        within = UNEQUAL if self.shapes is None else UNEQUAL**2
-        if sites.max() < UNEQUAL * sites.min() and known.max() < within * known.min():
+        ratio = self.numbers.unequal
+        within = ratio if self.shapes is None else ratio**2
+        if sites.max() < ratio * sites.min() and known.max() < within * known.min():
             return None
-        few = known <= ALIKE * known.min()
-        many = known >= known.max() / ALIKE
+        # Those with about the least and about the largest numbers, up to a factor of two.
+        few = known <= 2 * known.min()
+        many = known >= known.max() / 2
         low = known[few].mean()
         high = known[many].mean()
         typical = self.judged if self.shapes is None else self.shapes
@@ -131,7 +130,7 @@ class LocalComponents:
             ends = np.outer([low, high], typical.coordinates.mean(0) / known.mean())
         else:  # the prior gives those with few records other shapes
             ends = np.stack([typical.coordinates[rows].mean(0) for rows in (few, many)])
-        at = np.geomspace(low, high, KNOTS)
+        at = np.geomspace(low, high, 64)  # knots
         share = ((at - low) / (high - low))[:, None]
         potential = typical.potential_at((1 - share) * ends[0] + share * ends[1])
         potential -= share[:, 0] * (potential[-1] - potential[0])

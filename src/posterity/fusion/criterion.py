@@ -51,6 +51,8 @@ class DescriptionLength:
         unlikely: weight, in nats, of the expectation that shapes differ.
         unlike: spread below which shapes are unexpectedly alike, as a variance in units of a
             component's own uncertainty.
+        unequal: ratio of the largest and the least number of observations from which on that is no
+            misfit which these alone cause; of single components, its square.
         each: components of all sites for each direction of their locations, from which on the
             directions in which sites differ most may have dispersions of their own. With fewer
             components a direction is none that sites share.
@@ -73,11 +75,13 @@ class DescriptionLength:
     new_alone: float = 2.0
     unlikely: float = 5.0
     unlike: float = 20.0
+    unequal: float = 16.0
     each: float = 12.0
     far: float = 10.0
 
     def __post_init__(self) -> None:
-        POSITIVE.check(matches=self.matches, unlike=self.unlike, each=self.each, far=self.far)
+        positive = ("matches", "unlike", "unequal", "each", "far")
+        POSITIVE.check(**{name: getattr(self, name) for name in positive})
         rest = ("apart", "share", "share_unlocated", "new", "new_alone", "unlikely")
         NOT_NEGATIVE.check(**{name: getattr(self, name) for name in rest})
 

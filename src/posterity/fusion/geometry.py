@@ -25,7 +25,6 @@ BUDGET = 256 * 2**20  # Bytes of working memory for one chunk of rows
 CACHED = 2**20  # Bytes of members that are processed together: the size of a processor's cache
 ROOM = 2**21  # Bytes of costs that a clustering stores
 PIECE = 2**21  # Bytes of costs that are copied at a time
-LONG = 2**14  # Number of floats of a site from which its products are computed separately
 
 
 class Divergence(enum.StrEnum):
@@ -212,11 +211,7 @@ class Points:
         """Return ``D(c_k || x_l)`` for all ``l`` and ``k`` in one row, by small products."""
         column, (gradient, row) = self._column, self._tangents(centroids)
         out = column[rows][:, :, None] - row[rows][:, None, :]
-        if gradient.shape[1] * rows.shape[1] < LONG:
-            out -= self._offset(rows) @ gradient[rows].swapaxes(1, 2)
-        else:  # a stack of long products is slower than single products, and exceeds the cache
-            for own, part in zip(rows, out, strict=True):
-                part -= self._offset(own) @ gradient[own].T
+        out -= self._offset(rows) @ gradient[rows].swapaxes(1, 2)
         return np.maximum(out, 0.0, out=out)
 
     def paired_divergences(self, centroids: "Centroids", groups: Array) -> Float[Array, " n"]:

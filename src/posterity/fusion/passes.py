@@ -27,8 +27,6 @@ from posterity.status import Progress
 
 Array = np.ndarray
 COSTS = 2**22  # Number of divergences in memory at a time
-SETTLED = 1e-4  # Relative decrease of the misfit below which sweeps end
-ROUNDS = 16  # Largest number of rounds of opening groups for components that fit nowhere
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,7 +211,7 @@ class Passes:
             self.progress(Progress(self.swept))
         return dataclasses.replace(sums.result(), assigned=coordinates)
 
-    def refine(self, sweep: PassResult, *, sweeps: int = 8) -> PassResult:
+    def refine(self, sweep: PassResult, *, sweeps: int = 8, settled: float = 1e-4) -> PassResult:
         """Alternate assignment and centroids at a fixed number of groups; the misfit only falls.
         The result has second choices.
         """
@@ -226,7 +224,7 @@ class Passes:
                 ahead = {"loss": proposal.loss, "second": proposal.second, "ahead": True}
                 return dataclasses.replace(sweep, **ahead)
             sweep = proposal
-            if misfit >= before * (1 - SETTLED):
+            if misfit >= before * (1 - settled):
                 break
         return sweep
 
@@ -296,9 +294,11 @@ class Passes:
             sweep = self.sweep(coordinates)
         return sweep
 
-    def _open(self, coordinates: Float[Array, "g dim"], price: float) -> PassResult:
+    def _open(
+        self, coordinates: Float[Array, "g dim"], price: float, *, rounds: int = 16
+    ) -> PassResult:
         """Assign all components to groups at the coordinates, or to groups that are opened."""
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             sweep = self.sweep(coordinates, price, second=False)
             outliers = sweep.labels < 0
             if not outliers.any():

@@ -35,7 +35,6 @@ HOPELESS = 8.0
 never gained more than six in all, nor more than half a nat per group."""
 ROUNDING = 1e-12  # Relative difference of objectives that summation in another order may cause
 SWEEPS = 2  # Number of polishing sweeps for wide components
-PATIENCE = 3  # Number of group counts without progress after which the search for fewer stops
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +119,9 @@ def _descend(merging: Merging) -> SearchResult:
 def _walk(
     merging: Merging, incumbent: Incumbent, groups: int, step: int, patience: int | None = None
 ) -> None:
-    """Offer refined clusterings with fewer and fewer groups, until patience runs out."""
+    """Offer refined clusterings with fewer and fewer groups, until none is better for as many
+    numbers as ``patience`` says, by default three and an eighth of the groups.
+    """
     current = merging.level(groups) or incumbent.best
     waited = 0
     dropped = current
@@ -130,7 +131,7 @@ def _walk(
         waited = 0 if incumbent.offer(current) else waited + step
         hopeless = _hopeless(current, incumbent)
         beyond = hopeless and groups < len(incumbent.best.counts)
-        if beyond or waited > (PATIENCE + groups // 8 if patience is None else patience):
+        if beyond or waited > (3 + groups // 8 if patience is None else patience):
             return
         tries = 1 if hopeless else 3
         if step == 1:
