@@ -28,9 +28,7 @@ from posterity.fusion.rows import GroupSums, Rows
 Array = np.ndarray
 EXAMINED = 2**12  # Components of the sample of sites that warnings are about, at most
 FLOATS = 2**22  # Numbers of that sample, at most
-WORST, HOLDERS = 64, 4
-"""Sites whose components are furthest from their groups, and sites with each group, that warnings
-are about as well."""
+WORST = 64  # Sites whose components are furthest from their groups, that warnings are about as well
 
 
 def examinable(table: Any) -> int:
@@ -121,11 +119,10 @@ class PassConfidence(Confidence):
 
     def examined(self) -> Int[Array, " some"]:
         """Return the sites that warnings are about, whatever the order of sites: a sample, those
-        with a component that is furthest from its group, one with most components, and several
-        that have each group, or all of few, as far as their components are not too many.
+        with a component that is furthest from its group, as far as their components are not too
+        many, and one with most components.
         """
         table = self.passes.table
-        result = self.result
         sizes = self.passes.store.sizes
         furthest = [np.maximum.reduceat(p.own_costs, p.local.starts[:-1]) for p in self.parts]
         chosen = np.zeros(len(sizes), bool)
@@ -133,16 +130,6 @@ class PassConfidence(Confidence):
         chosen[self.sample()] = chosen[np.lexsort((table.keys, -sizes))[0]] = True
         worst = np.lexsort((table.keys, -np.concatenate(furthest)))[:WORST]
         chosen[worst[: max(1, np.searchsorted(np.cumsum(sizes[worst]), most, side="right"))]] = True
-        have = np.bincount(result.labels[np.repeat(chosen, sizes)], minlength=len(result.counts))
-        few = have < np.minimum(HOLDERS, result.counts)
-        rows = np.flatnonzero(few[result.labels])
-        site = np.searchsorted(np.cumsum(sizes), rows, side="right")
-        order = np.lexsort((table.keys[site], result.labels[rows]))
-        rank = np.arange(len(rows)) - np.searchsorted(own := result.labels[rows[order]], own)
-        order = order[np.argsort(rank, kind="stable")][: int((rank < HOLDERS).sum())]
-        more = site[order[~chosen[site[order]]]]  # one of each group, then another of each
-        more = more[np.sort(np.unique(more, return_index=True)[1])]
-        chosen[more[: np.searchsorted(np.cumsum(sizes[more]), most, side="right")]] = True
         return np.flatnonzero(chosen)
 
     def of_sites(self, sites: Int[Array, " some"]) -> tuple[Block, Clustering, Int[Array, " n"]]:
