@@ -244,7 +244,7 @@ class Langevin(Teacher):
     def _first(self, positions: PyTree) -> Any:
         """Return the weights of the first chains if the model is a network of layers."""
         if isinstance(self.target, WeightsTarget) and self.layers is not None:
-            return jax.tree.map(lambda leaf: leaf[: max(NETWORKS)], positions)
+            return jax.tree.map(lambda leaf: leaf[:NETWORKS], positions)
         return None
 
     def _counted(self, kernel: KernelState, friction: Any = 1.0, modes: PyTree = None) -> State:
