@@ -129,20 +129,29 @@ class Perturbed(Pool):
 
 
 class Images(Pool):
-    """Images of a data set, each changed in one of four ways. They get noise, as in
-    :class:`Perturbed`; noise and a mixture with another record; noise and a random order of their
-    blocks; or a smooth random field, from a grid of 4 x 4 normals, in their place or blended in.
-    Pixels are clipped to the range of the data.
+    """Images of a data set, and what is like none of them, as students are to doubt.
+
+    A share ``plain`` are images with noise, as in :class:`Perturbed`. The others are, in equal
+    shares, mixtures of two; mixtures with their blocks in a random order; and smooth random fields,
+    from grids of these numbers of normals a side, in their place or blended in. Half of what is
+    changed has another contrast: pixels about a random level are pulled apart, up to black and
+    white, and some are negatives. Pixels are clipped to the range of the data.
 
     ``x`` is (n, height, width) or (n, height, width, channels); or it is flattened, with ``shape``
-    the shape of one image. Errors are those of :class:`Pool`.
+    the shape of one image. Errors are those of :class:`Pool`, and a UsageError for a share outside
+    of [0, 1].
     """
 
     shape: tuple[int, ...] = eqx.field(static=True)
+    grids: tuple[int, ...] = eqx.field(static=True)
+    plain: Any
     noise: Any
     ends: Any
 
-    def __init__(self, x: Any, shape: Any = None):
+    def __init__(
+        self, x: Any, shape: Any = None, *, plain: float = 0.25, grids: Sequence[int] = (4, 7, 14)
+    ):
+        SHARES.check(plain=plain)
         x = real_numbers(x, "the images")
         shape = tuple(x.shape[1:] if shape is None else shape)
         whole = len(shape) in (2, 3) and all(map(COUNT.allows, shape))
@@ -154,23 +163,42 @@ class Images(Pool):
             )
         height, width, channels = map(int, shape if len(shape) == 3 else (*shape, 1))
         self.shape = (height, width, channels)
+        self.grids = tuple(grids)
+        self.plain = np.float32(plain)
         self.x, self.noise = _single(x), _single(SPREAD * x.std(0, dtype=np.float64))
         self.ends = _single(np.array([x.min(), x.max()]))
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        keys = [jax.random.fold_in(key, number) for number in range(6)]
+        keys = [jax.random.fold_in(key, number) for number in range(5)]
+        low, high = self.ends
+        u = jax.random.uniform(keys[2], (6, n, 1, 1, 1))
         pairs = self._picked(keys[0], 2, n)
         one = pairs[0] + self.noise * noise.normal(keys[1], pairs[0])
         one = one.reshape(n, *self.shape)
-        u, (low, high) = jax.random.uniform(keys[2], (3, n, 1, 1, 1)), self.ends
         mixed = u[0] * one + (1 - u[0]) * pairs[1].reshape(one.shape)
-        field = noise.normal(keys[3], jnp.zeros((n, 4, 4, self.shape[2])))
-        smooth = low + (high - low) * (jax.image.resize(field, one.shape, "linear") / 2 + 0.5)
-        smooth = jnp.where(u[1] < 0.5, smooth, one + u[2] * (smooth - one))
-        kind = jax.random.randint(keys[4], (n, 1, 1, 1), 0, 4)
-        shuffled = _shuffled(one, keys[5])
-        changed = jnp.select([kind == 1, kind == 2, kind == 3], [mixed, smooth, shuffled], one)
-        return jnp.clip(changed, low, high).reshape(n, *self.x.shape[1:])
+        field = low + (high - low) * (self._fields(n, keys[3]) / 2 + 0.5)
+        smooth = jnp.where(u[1] < 0.5, field, one + 2 * (u[1] - 0.5) * (field - one))
+        kind = (u[2] - self.plain) / (1 - self.plain) * 3  # 0 to 3 of those that are changed
+        others = [mixed, _shuffled(mixed, keys[4])]
+        changed = jnp.select([kind < 1, kind < 2], others, smooth)
+        level = (changed - low) / (high - low) - u[3]
+        sharp = jnp.exp(3 * u[4]) * jnp.where(u[4] < 0.3, -4, 4)
+        contrast = low + (high - low) * jax.nn.sigmoid(sharp * level)
+        changed = jnp.where(u[5] < 0.5, contrast, changed)
+        return jnp.clip(jnp.where(kind < 0, one, changed), low, high).reshape(n, *self.x.shape[1:])
+
+    def _fields(self, n: int, key: jax.Array) -> Any:
+        """Draw a smooth field for each image, from one of the grids."""
+        height, width, channels = self.shape
+        first, second = jax.random.split(key)
+        fields = []
+        for side in self.grids:
+            draws = noise.normal(
+                jax.random.fold_in(first, side), jnp.zeros((n, side, side, channels))
+            )
+            fields.append(jax.image.resize(draws, (n, height, width, channels), "linear"))
+        which = jax.random.randint(second, (n,), 0, len(fields))
+        return jnp.stack(fields)[which, jnp.arange(n)]
 
 
 class Mixup(Pool):
@@ -279,13 +307,42 @@ class Adversarial(Inputs):
 
 
 def usual(x: Any, image: tuple[int, ...]) -> Inputs:
-    """Return the default law of inputs for a teacher fitted to ``x``: ``Images`` if ``image``, the
-    shape of flattened inputs, has three axes, else ``Perturbed``. A UsageError if ``x`` is None.
+    """Return the default law of inputs for a teacher fitted to ``x``: ``Images`` of images, of the
+    shape ``image`` if they are flattened, and of columns that are :func:`pixels`; else
+    ``Perturbed``. A UsageError if ``x`` is None.
     """
     if x is None:
         return as_inputs(None)
-    image = image if np.ndim(x) == 2 else np.shape(x)[1:]
-    return Images(x, image) if len(image) == 3 else Perturbed(x, mixed=0.25, plain=0.5)
+    shape = np.shape(x)[1:]
+    if len(shape) == 1:
+        shape = image if len(image) == 3 else pixels(np.asarray(x))
+    return Images(x, shape) if len(shape) == 3 else Perturbed(x, mixed=0.25, plain=0.5)
+
+
+def pixels(
+    x: np.ndarray,
+    *,
+    alike: float = 0.4,  # Least correlation of neighbours: .5 to .9 in sets of images
+    least: int = 8,  # Least side of an image: eight columns of a table may be alike by chance
+) -> tuple[int, ...]:
+    """Return the shape of square images whose flattened pixels the columns of ``x`` (n, d) are, or
+    an empty tuple. Pixels one row apart are alike, and more so than those of opposite halves.
+
+    >>> pixels(np.random.default_rng(0).normal(size=(100, 784)))
+    ()
+    """
+    for channels in (1, 3):
+        side = math.isqrt(x.shape[1] // channels)
+        if side < least or side**2 * channels != x.shape[1]:
+            continue
+        away = (x - x.mean(0)).reshape(len(x), side, side, channels)
+        near, far = (
+            (away[:, rows:] * away[:, :-rows]).mean() / max((away**2).mean(), 1e-30)
+            for rows in (1, side // 2)
+        )
+        if near > alike and near > 2 * far:
+            return side, side, channels
+    return ()
 
 
 def checked(inputs: Inputs, n: int, key: jax.Array) -> np.ndarray:

@@ -17,7 +17,6 @@ from jaxtyping import Float, PyTree
 
 from posterity.arrays import keys
 from posterity.arrays.typing import KeyArray
-from posterity.families.free_forms import SmoothForm
 from posterity.pursuit import objectives, starts
 from posterity.pursuit import weights as rules
 from posterity.pursuit.objectives import Optimum, Ratio, maximised, maximised_by_adam
@@ -230,11 +229,6 @@ def _starts(
     rng = keys.of_numpy(key)
     form = search.form
     blank = float(points.blank.mean())
-    if not form.smooth:
-        moves = rng.standard_normal((search.finalists, form.moves))
-        moves[0] *= ratio.q is not None  # the first component starts from the base itself
-        base = form.parameters(search.base)
-        return [(objectives.moved(form, base, v), False) for v in moves], Covered(blank=blank), 0
     chosen, count = starts.places(search, state, points, rng)
     tops, ended, used = starts.tops(search, state, ratio, points, chosen)
     begin = [(top.parameters, top.known) for top in tops]
@@ -272,7 +266,6 @@ def _searched(
             if np.abs(end.v).max() < 1:
                 break
         return own, count
-    assert isinstance(form, SmoothForm)  # others are noisy
     own = _narrowed(form, own, lambda own: along(own, search.nodes)(zero))
     for _ in range(rounds):
         end = maximised(along(own, search.nodes), zero)
@@ -283,7 +276,7 @@ def _searched(
     return own, count
 
 
-def _narrowed(form: SmoothForm, own: PyTree, look: Callable[[PyTree], tuple[Any, Any]]) -> Any:
+def _narrowed(form: Any, own: PyTree, look: Callable[[PyTree], tuple[Any, Any]]) -> Any:
     """Parameters with deviations halved as long as there is no slope, or halves are much better."""
 
     def value(own: PyTree) -> float:
@@ -345,8 +338,6 @@ def _unresolved(
     """Return whether the log density has large rounding errors at those of a component's draws
     where the ratio to the component is highest, which its gain hangs on most.
     """
-    if not search.form.smooth:
-        return False
     ratios = cache.log_l[slot] - cache.densities[slot, slot]
     highest = np.argsort(-ratios, kind="stable")[:checked]
     return not objectives.resolved(search.target, cache.z[slot, highest]).all()
@@ -357,8 +348,6 @@ def _degenerate(search: Search, own: PyTree) -> str:
     form = search.form
     if not all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(own)):
         return "its parameters are not finite"
-    if not isinstance(form, SmoothForm):
-        return ""
     base = form.parameters(search.base)
     unit = form.deviation(base)
     wide = form.deviation(own)
@@ -368,7 +357,7 @@ def _degenerate(search: Search, own: PyTree) -> str:
             f"it collapsed: its narrowest deviation is {narrowest:.1e} of the base's. "
             "The density has a pole, the base is in other units, or λ is too large"
         )
-    away = objectives.middle(form, own) - objectives.middle(form, base)
+    away = own[0] - base[0]
     far = max((wide / unit).max(), (np.abs(away) / unit).max())
     if far > FAR:
         return (

@@ -27,7 +27,6 @@ from posterity.families import (
     DiagonalGaussian,
     Distribution,
     Gaussian,
-    LowRankGaussian,
     Transformed,
 )
 from posterity.families.free_forms import event_of, form_of
@@ -44,7 +43,6 @@ from posterity.status import Progress, ProgressCallback, Status
 
 NODES = 128  # Least number of nodes of the objectives; by default four per dimension of the noise
 ROOM = 4_000_000  # Most numbers in the nodes by default
-SLOTS = 9  # The number of slots for components is a multiple of this
 TURNS = 4  # Most searches for a component per requested component
 SAMPLES = 2048
 """Draws of each component for the estimate of the ELBO; a tenth with minibatches."""
@@ -52,12 +50,11 @@ FRESH = 1 << 18
 """Most draws of the base in the last search: enough for a tolerance of 1.2e-5 nats."""
 MOST = 1 << 28  # Most densities in memory, of all components at all draws
 POLISH = one_of("each", "end")
-KINDS = one_of("diagonal", "full", "low-rank")
+KINDS = one_of("diagonal", "full")
 SCHEDULE = Constraint(
     "a schedule of λ: Best(), Fixed(1.0), Schedule(function) or Flatness() of posterity.pursuit",
     lambda own: isinstance(own, LambdaSchedule),
 )
-RANK = 4
 LOOK = "Pass DiagonalGaussian.from_standard(mean, variance), say, as wide as the posterior may be."
 
 
@@ -87,9 +84,9 @@ def pursue(
         target: function ``log L(z)`` of one event in JAX, in nats and up to a constant; or
             :class:`~posterity.pursuit.Joint` of a model, a prior and records.
         base: law of the components' family, or the path of its file, as wide as the posterior may
-            be: the search starts from its draws. Bounded events need
-            :class:`~posterity.families.Transformed`. With a ``Joint`` also ``"diagonal"``,
-            ``"full"`` or ``"low-rank"``, for Gaussians over the prior's unconstrained coordinates.
+            be: the search starts from its draws. A Gaussian or a DiagonalGaussian; bounded events
+            need :class:`~posterity.families.Transformed` of one. With a ``Joint`` also ``"full"``
+            or ``"diagonal"``, for Gaussians over the prior's unconstrained coordinates.
         components: largest number of components.
         key: random key, ``jax.random.key(0)`` by default.
         schedule: schedule of λ; by default several values are tried for each component.
@@ -102,8 +99,8 @@ def pursue(
         finalists: number of peaks at which components are fitted; the best one stays.
         samples: number of draws of each component for the estimate of the ELBO.
         nodes: number of fixed draws in the objectives.
-        iterations: number of steps of Adam, for families other than Gaussians and for minibatches;
-            up to three times as many for a first component that moves far.
+        iterations: number of steps of Adam with minibatches; up to three times as many for a first
+            component that moves far.
         tolerance: largest distance from the target in nats, estimated by the mixture's own draws,
             of a converged mixture; also what the starts of a last search may have missed, about
             three over their number, so that 0.01 requires 300 starts.
@@ -149,13 +146,13 @@ def pursue(
         if form is None:
             raise UsageError(
                 found=f"a base {own!r}",
-                expected="one law of a reparameterised family: DiagonalGaussian, Gaussian, "
-                "LowRankGaussian, Gamma, Beta, Dirichlet, ..., a Product of these, or Transformed",
+                expected="DiagonalGaussian or Gaussian, or Transformed of these for events with "
+                "bounds and for those of several parts",
                 fix=LOOK,
             )
         # With fewer than four nodes per dimension, covariances would overfit the nodes; in
         # thousands of dimensions memory limits their number.
-        enough = max(NODES, min(4 * form.noise_size, ROOM // form.noise_size))
+        enough = max(NODES, min(4 * form.size, ROOM // form.size))
         whole = Free(target, supports, event_of(own))
         schedule = schedule or Best()
         free = traced_at(whole, jax.ShapeDtypeStruct((form.size,), np.float64), origin)
@@ -177,16 +174,13 @@ def pursue(
             "nodes": nodes_of(form, nodes or enough),
             "iterations": iterations,
         }
-        noisy = few or not form.smooth
-        search = Search(form, free, origin, own, key, schedule, noisy=noisy, **settings)
+        search = Search(form, free, origin, own, key, schedule, noisy=few, **settings)
         first = None if start is None else loaded(start)
         parts = {"target": free, "base": origin, "key": key, "schedule": schedule}
         parts |= {"start": first, "settings": settings}
         with opened(checkpoint, "pursue", parts) as kept:
-            # One more slot, to test at the end whether another component would help. Slots are
-            # rounded up to a multiple, so that fewer programs are compiled.
-            slots = components + 1 if components == 1 else -(-(components + 1) // SLOTS) * SLOTS
-            state = _initial(search, kept, first, components, slots)
+            # One more slot, to test at the end whether another component would help.
+            state = _initial(search, kept, first, components, components + 1)
             return _driven(search, state, components, tolerance, kept, progress)
 
 
@@ -214,13 +208,10 @@ def _base(base: PyTree, target: Target) -> Distribution:
         u = np.asarray(bijection.ravel(bijection.inverse(jax.tree.map(np.asarray, drawn))))
     mean = np.median(u, 0)
     variance = u.var(0)
-    factor = np.zeros((len(mean), min(RANK, len(mean))))
-    laws = {
-        "full": lambda: Gaussian.from_standard(mean, np.diag(variance)),
-        "diagonal": lambda: DiagonalGaussian.from_standard(mean, variance),
-        "low-rank": lambda: LowRankGaussian.from_standard(mean, factor, variance),
-    }
-    return Transformed.onto(prior, laws[base]())
+    law = DiagonalGaussian.from_standard(mean, variance)
+    if base == "full":
+        law = Gaussian.from_standard(mean, np.diag(variance))
+    return Transformed.onto(prior, law)
 
 
 def _initial(search: Search, kept: Checkpoint, start: PyTree, components: int, count: int) -> State:
@@ -307,10 +298,9 @@ def _driven(
     # At the end, as many starts as the tolerance requires must find nothing either.
     fresh = min(math.ceil(-math.log(RULE.chance) / tolerance), FRESH)
     thorough = dataclasses.replace(search, fresh=fresh)
-    smooth = search.form.smooth  # otherwise a search is the same with these starts
 
     def near():
-        return smooth and bool(state.used) and state.gap.at_most <= tolerance
+        return bool(state.used) and state.gap.at_most <= tolerance
 
     more = None
     last = False
@@ -391,15 +381,10 @@ def _status(
         f"another component {why}": added,
     }
     reasons = [reason for reason, nats in parts.items() if not nats <= tolerance]
-    hidden = -math.log1p(-result.unseen) if result.starts else math.inf
+    hidden = -math.log1p(-result.unseen) if result.unseen < 1 else math.inf
     left = max(hidden, *parts.values())
-    unknown = (
-        "no start from the base was followed to a mode, so nothing is known of those that are "
-        "missing: a base of Gaussian components has such starts"
-    )
-    if result.starts:
-        missing = unsearched(result.unseen, result.starts, "base", "mixture")
-        unknown = f"{missing}, nor of tails where no draw of the mixture comes"
+    missing = unsearched(result.unseen, result.starts, "base", "mixture")
+    unknown = f"{missing}, nor of tails where no draw of the mixture comes"
     status = Status.of(left, tolerance, tuple(reasons))
     scope = " where it was searched" if status.converged else ""
     return dataclasses.replace(status, reasons=(*status.reasons, unknown), scope=scope)

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from posterity.arrays import keys
 from posterity.arrays.search import root_of_inverse
 from posterity.arrays.typing import KeyArray
-from posterity.families.free_forms import FreeForm, SmoothForm
+from posterity.families.gaussian_forms import GaussianForm
 from posterity.inference.modes import RULE, Mode, climbs
 from posterity.pursuit import objectives
 from posterity.pursuit.objectives import Components, Ratio, batched
@@ -58,7 +58,7 @@ def scouted(
     *,
     whole: int = 4_000_000,  # Most numbers in these points
 ) -> Scouted:
-    """Draw events of the base and, for smooth forms, of the wider base and the widened mixture."""
+    """Draw events of the base, of the wider base, and of the widened mixture."""
     form = search.form
     count = max(SCOUTS, search.attempts, min(search.fresh, FEW))
     if search.fresh:  # in proportion to the gradients so far, as far as there is room
@@ -67,15 +67,14 @@ def scouted(
     base = form.parameters(search.base)
     noise = objectives.noise(form, key, count)
     events = [objectives.drawn(form, base, noise)]
-    if form.smooth:
-        rng = keys.of_numpy(keys.fold_in(key, count))
-        events.append(objectives.drawn(form, base, RULE.wider * rng.standard_normal(noise.shape)))
-        for slot, number in enumerate(rng.multinomial(count, state.weights) if state.used else ()):
-            if number:  # in a last search half of them are not widened
-                own = rng.standard_normal((number, form.noise_size))
-                own[:: 2 if search.fresh else 1] *= RULE.wider
-                parameters = objectives.slot_of(state.parameters, slot)
-                events.append(objectives.drawn(form, parameters, own))
+    rng = keys.of_numpy(keys.fold_in(key, count))
+    events.append(objectives.drawn(form, base, RULE.wider * rng.standard_normal(noise.shape)))
+    for slot, number in enumerate(rng.multinomial(count, state.weights) if state.used else ()):
+        if number:  # in a last search half of them are not widened
+            own = rng.standard_normal((number, form.size))
+            own[:: 2 if search.fresh else 1] *= RULE.wider
+            parameters = objectives.slot_of(state.parameters, slot)
+            events.append(objectives.drawn(form, parameters, own))
     z = np.concatenate(events)
     log_l = np.asarray(batched(objectives.values, (search.target,), z), np.float64)
     blank = np.isnan(log_l[:count]) | np.isposinf(log_l[:count])
@@ -87,7 +86,7 @@ def scouted(
 
 
 def _log_q(
-    form: FreeForm,
+    form: GaussianForm,
     q: Components,
     z: Float[np.ndarray, "n d"],
     *,
@@ -157,7 +156,6 @@ def tops(
     """
     form = search.form
     begin = points.z[chosen]
-    assert isinstance(form, SmoothForm)
     unit = form.deviation(form.parameters(search.base))
     slopes = functools.partial(batched, objectives.values_and_slopes, (search.target, None))
 
@@ -216,6 +214,6 @@ def _known(
     if not used:
         return np.zeros(len(z), bool)
     logs = objectives.densities(form, parameters, z)[:, used]
-    peaks = objectives.densities(form, parameters, state.middles(form))
-    fall = scipy.special.gammainccinv(form.noise_size / 2, outside)
+    peaks = objectives.densities(form, parameters, parameters[0])
+    fall = scipy.special.gammainccinv(form.size / 2, outside)
     return (logs >= np.diagonal(peaks)[used] - fall).any(1)

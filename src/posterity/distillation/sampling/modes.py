@@ -15,7 +15,7 @@ from posterity.arrays.search import root_of_inverse
 from posterity.errors import ParameterError
 from posterity.families import Distribution
 from posterity.families.unconstrained import unconstrained
-from posterity.inference.modes import RULE, Mode, climbs
+from posterity.inference.modes import RULE, Mode, climbs, in_batches
 from posterity.models import Model
 from posterity.runtime.programs import jitted
 
@@ -154,7 +154,7 @@ def laplace(
         batch = int(np.clip(numbers // records, 1, BATCH))
 
         def looked(u):
-            return _batched(lambda part: every(part, seen), u, batch)
+            return in_batches(lambda part: every(part, seen), u, batch)
 
         if not modes:
             return _of_prior(looked, draws)
@@ -270,16 +270,6 @@ def _followed(
         if len(modes) == before:
             break
     return tried, int(np.argmin(np.append(explained()[:prior], False)))
-
-
-def _batched(function: Any, rows: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a function's results (n,) and (n, d) at rows (n, d), ``size`` at a time."""
-    padded = np.resize(rows, (-(-len(rows) // size) * size, rows.shape[1]))
-    parts = [function(part) for part in padded.reshape(-1, size, rows.shape[1])]
-    first, second = (
-        np.concatenate([np.asarray(own) for own in each]) for each in zip(*parts, strict=True)
-    )
-    return first[: len(rows)], second[: len(rows)]
 
 
 def _diagonal(products: Any, at: np.ndarray) -> np.ndarray:
