@@ -45,9 +45,7 @@ LEARNING_RATE = 3e-3
 TOLERANCE = 0.01  # Default bound, in nats, on the divergence of the student from its teacher
 # Inputs of the probe, strange ones beside them, and evaluations of the teacher there per chunk
 PROBE = 256
-STRANGE = 64
 LOOKS = 10
-HEARD = 8  # Least number of draws averaged at each step, by default
 CHUNKS, LEAST = 200, 50
 """Number of chunks of a run (it can be interrupted between two), and least steps of a chunk."""
 OPTIMISER = Constraint(
@@ -246,6 +244,10 @@ def set_up(
     # Hidden units of a student whose teacher is no network, or has none
     hidden: tuple[int, ...] = (64, 64),
     rows: int = 2048,  # Most inputs from which a student's scaling is computed
+    # Least number of draws averaged at each step by default.
+    least: int = 8,
+    # Strange inputs at which the gap beyond is measured.
+    strangers: int = 64,
 ) -> Run:
     """Check the arguments of :func:`distill` and return its run; same arguments and errors."""
     key = jax.random.key(0) if key is None else key
@@ -275,7 +277,7 @@ def set_up(
             )
         columns = columns if shape == (len(columns),) else ()  # else names of other things
         strange = keys.of_numpy(last).permuted(some.reshape(rows, -1), axis=0)
-        strange = strange[:STRANGE].reshape(-1, *shape)
+        strange = strange[:strangers].reshape(-1, *shape)
         head = dataclasses.replace(teacher.head(some[:2]), split=split)
         if student is None and (teacher.layers is None or len(teacher.layers) == 1):
             student = Layers.dense(some[0].size, *hidden, head.size)
@@ -290,7 +292,7 @@ def set_up(
 
         operations, held = traced(drawn, teacher.traced(), teacher.blank(), some[:2])
         each = jax.tree.leaves(operations.outputs)[0].shape[0]
-    kept = max(-(-HEARD // each) - 1, 0) if reservoir is None else int(reservoir)
+    kept = max(-(-least // each) - 1, 0) if reservoir is None else int(reservoir)
     heard = each * (1 + kept)
     if split and heard < 2 and teacher.population > 1:
         raise UsageError(

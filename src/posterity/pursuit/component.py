@@ -24,14 +24,6 @@ from posterity.pursuit.result import Covered
 from posterity.pursuit.search import Search, State, nodes_of
 from posterity.pursuit.weights import Estimate, SampleCache, with_row
 
-NARROWER, MUCH = 16, 10.0
-"""Most times that a component is halved before its search, if its draws have no finite density, and
-the gain, in nats per coordinate, from which it is halved again."""
-FAR, COLLAPSED = 1e4, 1e-8
-"""In deviations of the base: a component that is further away or wider has diverged; one that is
-narrower has collapsed."""
-POLISHING, POLISHES = 500, 8
-"""Most steps of a joint polish, and most rounds, each from where the last one ended."""
 NOTHING = Estimate(0.0, 0.0)
 
 
@@ -132,6 +124,8 @@ def polished(
     worth: float = 0.25,
     nearer: float = 0.2,  # First penalty on moves that went too far, in nats per squared deviation
     little: float = 1e-7,  # Divergence from the target, in nats, at which a polish ends
+    # Most rounds, each from where the last one ended.
+    most: int = 8,
 ) -> State:
     """Maximise the ELBO over all components; keep a result only if it is better at other draws."""
     if len(state.used) < 2:
@@ -140,7 +134,7 @@ def polished(
     nodes = search.nodes
     left = state.gap.value
     near = 0.0
-    for _ in range(1 if search.noisy else POLISHES):
+    for _ in range(1 if search.noisy else most):
         end = _climbed(search, after, nodes, near)
         after = dataclasses.replace(after, evaluations=after.evaluations + end.evaluations)
         moved = _moved(search, after, end.v)
@@ -175,7 +169,13 @@ def _gained(
 
 
 def _climbed(
-    search: Search, state: State, nodes: Float[np.ndarray, "n noise"], near: float
+    search: Search,
+    state: State,
+    nodes: Float[np.ndarray, "n noise"],
+    near: float,
+    *,
+    # Most steps of a joint polish.
+    most: int = 500,
 ) -> Optimum:
     """Return moves of all components and log weights (K, p + 1) that maximise the ELBO less half
     ``near`` times their weighted squares, which is about the divergence from the start.
@@ -197,7 +197,7 @@ def _climbed(
         value, slope = look(v)
         return value - (pull * v**2).sum() / 2, slope - pull * v
 
-    end = maximised(nearby, zero, most=POLISHING)
+    end = maximised(nearby, zero, most=most)
     return end._replace(evaluations=end.evaluations * len(nodes) * len(state.used))
 
 
@@ -276,7 +276,16 @@ def _searched(
     return own, count
 
 
-def _narrowed(form: Any, own: PyTree, look: Callable[[PyTree], tuple[Any, Any]]) -> Any:
+def _narrowed(
+    form: Any,
+    own: PyTree,
+    look: Callable[[PyTree], tuple[Any, Any]],
+    *,
+    # Most times that a component is halved before its search.
+    most: int = 16,
+    # Gain, in nats per coordinate, from which it is halved again.
+    much: float = 10.0,
+) -> Any:
     """Parameters with deviations halved as long as there is no slope, or halves are much better."""
 
     def value(own: PyTree) -> float:
@@ -284,11 +293,11 @@ def _narrowed(form: Any, own: PyTree, look: Callable[[PyTree], tuple[Any, Any]])
         return float(found) if np.isfinite(found) and np.isfinite(slope).all() else -math.inf
 
     least = value(own)
-    for _ in range(NARROWER):
+    for _ in range(most):
         half = jax.tree.map(np.asarray, form.narrowed(own))
         before = least
         least = value(half)
-        if least - before < MUCH * form.size:
+        if least - before < much * form.size:
             break
         own = half
     return own
@@ -343,7 +352,15 @@ def _unresolved(
     return not objectives.resolved(search.target, cache.z[slot, highest]).all()
 
 
-def _degenerate(search: Search, own: PyTree) -> str:
+def _degenerate(
+    search: Search,
+    own: PyTree,
+    *,
+    # In deviations of the base: a component that is further away or wider has diverged.
+    distant: float = 1e4,
+    # One that is narrower has collapsed.
+    collapsed: float = 1e-8,
+) -> str:
     """Return the reason why parameters are degenerate, or an empty text."""
     form = search.form
     if not all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(own)):
@@ -352,14 +369,14 @@ def _degenerate(search: Search, own: PyTree) -> str:
     unit = form.deviation(base)
     wide = form.deviation(own)
     narrowest = form.narrowest(own, unit)
-    if narrowest < COLLAPSED:
+    if narrowest < collapsed:
         return (
             f"it collapsed: its narrowest deviation is {narrowest:.1e} of the base's. "
             "The density has a pole, the base is in other units, or λ is too large"
         )
     away = own[0] - base[0]
     far = max((wide / unit).max(), (np.abs(away) / unit).max())
-    if far > FAR:
+    if far > distant:
         return (
             f"it ran away from the base, to {far:.1e} of its deviations: data are in other units "
             "than the base, the log density does not fall far out, as an improper posterior's does "

@@ -43,11 +43,8 @@ from posterity.status import Progress, ProgressCallback, Status
 
 NODES = 128  # Least number of nodes of the objectives; by default four per dimension of the noise
 ROOM = 4_000_000  # Most numbers in the nodes by default
-TURNS = 4  # Most searches for a component per requested component
 SAMPLES = 2048
 """Draws of each component for the estimate of the ELBO; a tenth with minibatches."""
-FRESH = 1 << 18
-"""Most draws of the base in the last search: enough for a tolerance of 1.2e-5 nats."""
 MOST = 1 << 28  # Most densities in memory, of all components at all draws
 POLISH = one_of("each", "end")
 KINDS = one_of("diagonal", "full")
@@ -278,6 +275,11 @@ def _driven(
     tolerance: float,
     kept: Checkpoint,
     progress: ProgressCallback | None,
+    *,
+    # Most searches for a component per requested component.
+    turns: int = 4,
+    # Most draws of the base in the last search: enough for a tolerance of 1.2e-5 nats.
+    bound: int = 1 << 18,
 ) -> Pursuit:
     def report(state: State) -> None:
         if kept.path is not None:
@@ -296,7 +298,7 @@ def _driven(
             progress(Progress(len(state.used), components, state.trace[-1].elbo, partial=partial))
 
     # At the end, as many starts as the tolerance requires must find nothing either.
-    fresh = min(math.ceil(-math.log(RULE.chance) / tolerance), FRESH)
+    fresh = min(math.ceil(-math.log(RULE.chance) / tolerance), bound)
     thorough = dataclasses.replace(search, fresh=fresh)
 
     def near():
@@ -305,7 +307,7 @@ def _driven(
     more = None
     last = False
     # New components may replace others, so more than ``components`` may be fitted.
-    while len(state.used) < components and more is None and state.number < TURNS * components:
+    while len(state.used) < components and more is None and state.number < turns * components:
         after = with_component(thorough if last else search, state)
         if isinstance(after, State):
             state = polished(search, after) if search.polish == "each" else after

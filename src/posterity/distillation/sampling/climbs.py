@@ -19,7 +19,6 @@ from posterity.runtime.programs import jitted
 RATE = 1e-2
 LENGTHS = (2000, 6000, 20_000)
 """Numbers of steps that are compared for networks that learn their noise."""
-HELD_OUT = 5  # One in so many records is held out
 LEAST = -1e30  # Log density of predictions that are not finite
 
 
@@ -64,6 +63,8 @@ def length(
     chains: int = 4,  # Chains by whose predictions they are compared
     few: int = 30,  # Least number of records held out that can tell lengths apart
     many: int = 2000,  # Most records held out
+    # One in so many records is held out.
+    one_in: int = 5,
 ) -> int:
     """Return the number of steps after which a network that learns its noise predicts records that
     it did not learn from: the least of :data:`LENGTHS` that is within one standard error of the
@@ -78,7 +79,7 @@ def length(
     first, second, third = jax.random.split(key, 3)
     number = _distinct(target.data)
     order = keys.of_numpy(first).permutation(number.max() + 1)
-    most = min(target.count // HELD_OUT, many)
+    most = min(target.count // one_in, many)
     held_out = np.isin(number, order[np.cumsum(np.bincount(number)[order]) <= most])
     held = int(held_out.sum())
     if held < few:

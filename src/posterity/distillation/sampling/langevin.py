@@ -40,7 +40,6 @@ BURN_IN = (1000, (40_000, 5_000))
 CHUNK = 250
 LOOKS = (0, 1, 3, 7, 15)
 """Chunks of burn-in after which the step size is checked at the chains' positions."""
-COORDINATES = 250  # Most coordinates, or sums of these, by which a model's chains are compared
 HOT = 0.5  # Excess temperature of an array of weights above which steps are tuned once more
 KERNEL = Constraint(
     "SGLD(...), PreconditionedSGLD(step_size=...) or SGHMC(...) of posterity.distillation: the "
@@ -303,7 +302,7 @@ class Langevin(Teacher):
 
     def watch(self, state: State, x: Array | None) -> Any:
         """Return each chain's heat, steps, log density, coordinates of a model that is not a
-        network, at most :data:`COORDINATES`, and, at ``x``, probabilities or means.
+        network, and, at ``x``, probabilities or means.
         """
         step = jnp.full((self.chains, 1), state.kernel.step, jnp.float32)
         parts = [state.heat.T, step, state.level[:, None]]
@@ -316,7 +315,13 @@ class Langevin(Teacher):
             parts.append((act(values) if act else values).reshape(self.chains, -1))
         return jnp.concatenate(parts, axis=1)
 
-    def _coordinates(self, state: State) -> Any:
+    def _coordinates(
+        self,
+        state: State,
+        *,
+        # Most coordinates, or sums of these, by which a model's chains are compared.
+        most: int = 250,
+    ) -> Any:
         """Return the coordinates (chains, q) that are compared: all, or sums with random signs of
         which every coordinate is in one. q = 0 for networks, of which equal ones may have
         different weights.
@@ -325,11 +330,11 @@ class Langevin(Teacher):
         if not isinstance(self.target, ModelTarget):
             return jnp.zeros((self.chains, 0), jnp.float32)
         size = at.shape[1]
-        if size <= COORDINATES:
+        if size <= most:
             return at
         signs = np.random.default_rng(0).choice([-1.0, 1.0], size).astype(np.float32)
-        padded = jnp.pad(at * signs, ((0, 0), (0, -size % COORDINATES)))
-        return padded.reshape(self.chains, -1, COORDINATES).sum(1)
+        padded = jnp.pad(at * signs, ((0, 0), (0, -size % most)))
+        return padded.reshape(self.chains, -1, most).sum(1)
 
     def health(self, state: State, series: np.ndarray) -> Health:
         self.check(state)

@@ -19,12 +19,10 @@ from posterity.inference.modes import RULE, Mode, climbs, in_batches
 from posterity.models import Model
 from posterity.runtime.programs import jitted
 
-STEPS = 500  # Most steps of a search for a mode
 SCALES = np.array([0.0, 0.1, 0.3, *[1.0] * 13])  # Of the prior's draws that the search starts from
 MODES = 16  # Most modes that chains start at
 COMPARED = 64, 4096  # Least and most draws of the prior that are compared with the modes found
 BATCH = 64  # Points that are evaluated together
-CLIMB = 60  # Most steps of a round of climbs from draws
 EQUIVALENT = -1  # In place of a number of draws, where modes are known to be equivalent
 
 
@@ -65,6 +63,8 @@ def laplace(
     most: int = 50_000,  # Most records of the search for modes, reweighted to stand for all
     widest: float = 1e3,  # The largest standard deviation, in unconstrained coordinates, at a mode
     numbers: int = 1 << 21,  # Approximate bound on the densities of records at these draws
+    # Most steps of a search for a mode.
+    steps: int = 500,
 ) -> Laplace:
     """Search for the modes of a posterior. If it may have several, the search starts from zero,
     which may be a saddle, and from draws of the prior at several scales. If it is not known that
@@ -116,7 +116,7 @@ def laplace(
 
         def mode(at: np.ndarray) -> tuple[float, np.ndarray]:
             # Coordinates are scaled by the curvature, as columns may differ by orders of magnitude.
-            settings = {"jac": True, "method": "L-BFGS-B", "options": {"maxiter": STEPS}}
+            settings = {"jac": True, "method": "L-BFGS-B", "options": {"maxiter": steps}}
             level = np.inf
             for _ in range(3):
                 scale = widths(at)
@@ -220,6 +220,8 @@ def _followed(
     rounds: int = 4,  # Most rounds of climbs from draws
     # Most of these climbs that are continued, as they end away from all modes found
     again: int = 16,
+    # Most steps of a round of climbs from draws.
+    most: int = 60,
 ) -> tuple[int, int]:
     """Climb from draws of the prior (n, d), and from wider ones about the modes, that the modes do
     not explain, and add the modes found. Return the number of climbs and of the first draws of the
@@ -254,7 +256,7 @@ def _followed(
             break
         begin = points[chosen]
         before = len(modes)
-        ends, levels, _ = climbs(looked, begin, unit, most=CLIMB)
+        ends, levels, _ = climbs(looked, begin, unit, most=most)
         tried = tried + len(chosen)
 
         def known(at):

@@ -16,9 +16,6 @@ from posterity.arrays import keys
 from posterity.distillation.sampling.target import Target
 from posterity.runtime.programs import jitted
 
-EXCESS = 0.05, 0.03
-"""Largest relative excess of a chain's temperature in its worst direction, from curvature and from
-minibatch noise separately; without momentum, and with it."""
 GRADIENTS = 64  # Minibatches from which the noise of gradients is estimated
 
 
@@ -38,6 +35,9 @@ def tuned(
     key: jax.Array,
     little: float = 0.01,  # Least tuned friction: momentum then lasts for a hundred steps
     widest: float = 30.0,  # Largest ratio of a coordinate's scale to the median
+    # Largest relative excess of a temperature in its worst direction, from curvature and from
+    # noise separately; without momentum, and with it.
+    most: tuple[float, float] = (0.05, 0.03),
 ) -> tuple[PyTree, float, float]:
     """Return a scale for each coordinate, the largest safe step in its units, and the friction.
 
@@ -63,7 +63,7 @@ def tuned(
     heat = 0.0
     if target.batch_size < target.count:
         heat = float(np.quantile(_spread(target, positions, third) * scale, 0.99))
-    excess = EXCESS[friction != 1]
+    excess = most[friction != 1]
     if friction is None:
         alike = (8 * excess / curvature) ** 0.5
         enough = 2 * heat / (curvature + heat)
