@@ -162,7 +162,7 @@ def test_a_schedule_and_everything_else(folder):
     assert target.records == 40 and target.batch_size == 10
     assert arguments == {
         "base": "diagonal",
-        "components": 2, "weights": "line", "polish": "end", "attempts": 2, "finalists": 1,
+        "components": 2, "polish": "end", "attempts": 2, "finalists": 1,
         "samples": 256,
     }  # fmt: skip
     plain = '[data]\nfile = "sick.csv"\n[model]\ntarget = "sick"\n[output]\nfile = "a.st"\n'

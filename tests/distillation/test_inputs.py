@@ -157,7 +157,6 @@ def test_what_is_taken_for_inputs() -> None:
         (lambda: Box([0.0], [0.0]), ParameterError),
         (lambda: Box(0.0, 1.0), ParameterError),
         (lambda: Box([0.0, 1.0], [2.0]), ParameterError),
-        (lambda: Mixup(X, concentration=0.0), UsageError),
         (lambda: Adversarial(Pool(X), size=-0.1), UsageError),
     ],
 )

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posterity.arguments import COUNT, NOT_NEGATIVE, POSITIVE, Constraint
+from posterity.arguments import COUNT, NOT_NEGATIVE, Constraint
 from posterity.distillation.sampling import noise
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.names import order, some
@@ -66,15 +66,11 @@ class Pool(Inputs):
     def _picked(self, key: jax.Array, *shape: int) -> Any:
         return self.x[noise.indices(key, shape, len(self.x))]
 
-    def _mixtures(self, key: jax.Array, n: int, concentration: float = 1.0) -> Any:
-        """Draw points between pairs of records, mixed by a share from a symmetric Beta law."""
+    def _mixtures(self, key: jax.Array, n: int) -> Any:
+        """Draw points between pairs of records, mixed by a uniform share."""
         first, second = jax.random.split(key)
         one, other = self._picked(first, 2, n)
-        shape = n, *[1] * (one.ndim - 1)
-        if concentration == 1:  # a Beta law's draws take seconds to compile
-            u = jax.random.uniform(second, shape)
-        else:
-            u = jax.random.beta(second, concentration, concentration, shape)
+        u = jax.random.uniform(second, (n, *[1] * (one.ndim - 1)))
         return u * one + (1 - u) * other
 
     def data(self) -> Any:
@@ -202,23 +198,15 @@ class Images(Pool):
 
 
 class Mixup(Pool):
-    """Mixtures ``u x + (1 - u) x'`` of two inputs of a data set, picked at random. ``u`` has a
-    symmetric Beta law with this ``concentration``; 1 is uniform. Errors are those of :class:`Pool`,
-    and a UsageError for a concentration that is not positive.
+    """Mixtures ``u x + (1 - u) x'`` of two inputs of a data set, picked at random, by a uniform
+    share ``u``. Errors are those of :class:`Pool`.
 
     >>> Mixup(np.array([[0.0], [1.0]])).sample(3, key=jax.random.key(0)).shape
     (3, 1)
     """
 
-    concentration: float = eqx.field(static=True)
-
-    def __init__(self, x: Any, concentration: float | int = 1.0):
-        POSITIVE.check(concentration=concentration)
-        super().__init__(x)
-        self.concentration = float(concentration)
-
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        return self._mixtures(key, n, self.concentration)
+        return self._mixtures(key, n)
 
 
 class Box(Inputs):

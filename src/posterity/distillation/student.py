@@ -220,10 +220,9 @@ def _weights(layers: Layers, key: jax.Array) -> list[dict[str, np.ndarray]]:
     rng = keys.of_numpy(key)
     weights = layers.unravel(np.zeros(layers.size, np.float32))
     for layer, own in zip(layers.layers, weights, strict=True):
-        gain = 2.0 if layer.activation in ("relu", "silu", "gelu", "softplus") else 1.0
-        small = 0.1 if own is weights[-1] else 1.0
-        scale = np.float32(small * (gain / np.prod(layer.kernel[:-1])) ** 0.5)
+        scale = np.float32((2 / np.prod(layer.kernel[:-1])) ** 0.5)
         own["kernel"] = scale * rng.standard_normal(layer.kernel, np.float32)
+    weights[-1]["kernel"] *= np.float32(0.1)
     return weights
 
 

@@ -91,8 +91,7 @@ def with_component(
             elif best is None or result.gain.value > best.gain.value:
                 best = result
         judged &= any(gain is not None for gain in gains)
-    greedy = not first and search.rule != "harmonic"  # the harmonic step ignores the gain
-    if best is None or (greedy and best.gain.value <= best.gain.standard_error):
+    if best is None or (not first and best.gain.value <= best.gain.standard_error):
         reason = "; ".join(dict.fromkeys(refusals))
         gain = NOTHING if best is None else best.gain
         if best is not None and judged:
@@ -103,11 +102,9 @@ def with_component(
         # The gain is known only if the search succeeded from every start.
         known = judged and len(candidates) > 0
         return Refusal(reason or "no peak of the ratio was found", gain if known else None, covered)
-    weights = best.weights
-    if search.rule == "corrective":
-        weights = rules.pruned(rules.corrective(best.cache, rules.pruned(weights)))
-        if weights[slot] == 0:
-            return Refusal(f"its weight would be below {rules.DEAD}", NOTHING, covered)
+    weights = rules.pruned(rules.corrective(best.cache, rules.pruned(best.weights)))
+    if weights[slot] == 0:
+        return Refusal(f"its weight would be below {rules.DEAD}", NOTHING, covered)
     gain = best.gain if first else state.gain(best.cache, weights)
     after = State(best.parameters, weights, best.cache, state.trace, state.refused, number)
     total = state.evaluations + evaluations
@@ -320,11 +317,8 @@ def _candidate(
             "bounds, which Transformed respects, or the target overflows there"
         )
     first = not state.used
-    if first:
-        weights = np.eye(len(state.weights))[slot]
-    elif search.rule == "harmonic":
-        weights = rules.harmonic(state.weights, slot, state.number)
-    else:
+    weights = np.eye(len(state.weights))[slot]
+    if not first:
         weights = rules.line(cache, state.weights, slot)
     if weights[slot] < rules.DEAD:
         return Refusal(f"at λ = {lam:.2g} it raises the ELBO at no weight that counts", NOTHING)

@@ -32,7 +32,6 @@ from posterity.families import (
 from posterity.families.free_forms import event_of, form_of
 from posterity.families.unconstrained import unconstrained
 from posterity.inference.modes import RULE, unsearched
-from posterity.pursuit import weights as rules
 from posterity.pursuit.component import Refusal, polished, with_component
 from posterity.pursuit.result import Covered, Pursuit, Refused, Row
 from posterity.pursuit.schedules import Best, LambdaSchedule
@@ -63,7 +62,6 @@ def pursue(
     components: int = 8,
     key: KeyArray | None = None,
     schedule: Any = None,
-    weights: str = "corrective",
     polish: str | None = "each",
     attempts: int = 64,
     finalists: int = 3,
@@ -87,8 +85,6 @@ def pursue(
         components: largest number of components.
         key: random key, ``jax.random.key(0)`` by default.
         schedule: schedule of λ; by default several values are tried for each component.
-        weights: rule for the weights after each component: ``"corrective"`` optimises all of them,
-            ``"line"`` only the new one, ``"harmonic"`` sets it to 2/(t + 2).
         polish: when to optimise all components together by the ELBO: after ``"each"`` component,
             at the ``"end"``, or never (None).
         attempts: number of starts of the search for peaks, for each component; half are draws of
@@ -128,7 +124,6 @@ def pursue(
     target = as_target(target)
     origin = _base(base, target)
     POLISH.or_none().check(polish=polish)
-    rules.RULE.check(weights=weights)
     COUNT.check(
         components=components, attempts=attempts, finalists=finalists, iterations=iterations
     )
@@ -163,7 +158,6 @@ def pursue(
                 fix="Lower components, which are added only while they help, or samples.",
             )
         settings: dict[str, Any] = {
-            "rule": weights,
             "polish": polish,
             "attempts": attempts,
             "finalists": min(finalists, attempts),
@@ -329,12 +323,9 @@ def _driven(
             fix="Check the log density at draws of the base: where it overflows, mend it or take a "
             "narrower base; for events with bounds take posterity.families.Transformed.",
         )
-    # The mixture's own draws cannot reveal a missed mode, so one more component is searched for,
-    # at its best weight: a step of fixed length may hide what it would add.
+    # The mixture's own draws cannot reveal a missed mode: one more component is searched for.
     if more is None or (more.gain is not None and near() and not last):
-        own = thorough if near() else search
-        greedy = dataclasses.replace(own, rule="line") if own.rule == "harmonic" else own
-        more = with_component(greedy, state, last=near())
+        more = with_component(thorough if near() else search, state, last=near())
     result = _result(search, state, Status.of(0.0, tolerance), more)
     status = _status(search, state, result, more, tolerance)
     if not status.converged:

@@ -32,7 +32,6 @@ class Search:
     base: Distribution  # The base over the coordinates of components
     key: KeyArray
     schedule: LambdaSchedule
-    rule: str
     polish: str | None
     attempts: int
     finalists: int
@@ -87,20 +86,9 @@ class Search:
         return with_names(mixture, names_of(self.origin, "components"))
 
 
-def nodes_of(
-    form: GaussianForm,
-    number: int,
-    *,
-    quasi: int = 21_000,  # Largest dimension of quasi-random sequences
-) -> Float[np.ndarray, "n noise"]:
+def nodes_of(form: GaussianForm, number: int) -> Float[np.ndarray, "n noise"]:
     """Return quasi-random noise in mirrored pairs, standardised in each dimension."""
-    pairs = max(number // 2, 1)
-    size = form.size
-    if size > quasi:
-        half = np.random.default_rng(0).standard_normal((pairs, size))
-        nodes = np.concatenate([half, -half])
-    else:
-        nodes = normal_pairs(size, pairs)
+    nodes = normal_pairs(form.size, max(number // 2, 1))
     return nodes / nodes.std(0)
 
 

@@ -13,10 +13,8 @@ import scipy.optimize
 import scipy.special
 from jaxtyping import Float
 
-from posterity.arguments import one_of
 from posterity.arrays.search import lbfgs
 
-RULE = one_of("corrective", "line", "harmonic")
 DEAD = 1e-4  # Weight below which a component is removed
 
 
@@ -125,11 +123,6 @@ def line(
     else:
         alpha = scipy.special.expit(scipy.optimize.brentq(slope, -sure, sure, xtol=1e-6))
     return with_row((1 - alpha) * weights, slot, alpha)
-
-
-def harmonic(weights: Float[np.ndarray, " k"], slot: int, t: int) -> Float[np.ndarray, " k"]:
-    """Return the weights after Frank and Wolfe's step ``α = 2/(t + 2)``, without any search."""
-    return with_row((1 - 2 / (t + 2)) * weights, slot, 2 / (t + 2))
 
 
 def corrective(

@@ -6,13 +6,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.stats
 from jaxtyping import Float, Int, PyTree
 
 from posterity.arrays import keys
 from posterity.distillation.sampling.schedules import adam
 from posterity.distillation.sampling.target import Target
 from posterity.distillation.sampling.tuning import gradient
+from posterity.networks.predictive import Prediction, expectations_of, merged
 from posterity.runtime.interrupts import deferred
 from posterity.runtime.programs import jitted
 
@@ -104,22 +104,16 @@ def length(
 
 def _distinct(data: PyTree) -> Int[np.ndarray, " n"]:
     """Return a number for each record, the same for records that are equal in all columns."""
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(data)]
-    total = np.zeros(len(leaves[0]))
-    rng = np.random.default_rng(0)
-    for leaf in leaves:
-        for column in leaf.reshape(len(leaf), -1).T:
-            total += rng.normal() * column.astype(np.float64)
-    return np.unique(total, return_inverse=True)[1]
+    columns = [np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(data)]
+    return np.unique(np.hstack(columns), axis=0, return_inverse=True)[1].ravel()
 
 
 def _scores(target: Target, positions: PyTree, records: tuple[Any, Any]) -> Float[np.ndarray, " n"]:
     """Return log densities, in nats, of records by normals with the moments of all chains."""
-    mean, noise = (np.asarray(part, np.float64) for part in _outputs(target, positions, records[0]))
-    y = np.reshape(np.asarray(records[1], np.float64), mean.shape[1:])
+    outputs = jax.tree.map(np.asarray, _outputs(target, positions, records[0]))
     with np.errstate(invalid="ignore", over="ignore"):  # of chains that diverge
-        deviation = np.sqrt(mean.var(0) + noise.mean(0))
-        each = scipy.stats.norm.logpdf(y, mean.mean(0), deviation).reshape(len(y), -1).sum(1)
+        whole = merged([(expectations_of("gaussian", outputs), 1)])
+        each = Prediction.of(whole, "gaussian").log_predictive(records[1])
     return np.nan_to_num(each, nan=LEAST, neginf=LEAST)
 
 

@@ -91,7 +91,7 @@ def warmth(
     """
     first, second = jax.random.split(key)
     root = _root(positions, scale)
-    long = _inflation(_shares(target, positions, root, friction, first).mean())
+    long = excess(target, positions, scale, friction, key=first)
     if target.batch_size == target.count:
         return long, 0.0
     chains, size = root.shape
