@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
 import scipy.special
 from jaxtyping import PyTree
 
@@ -108,29 +107,22 @@ def laplace(
         def widths(at):
             return 1 / np.sqrt(np.maximum(np.abs(_diagonal(products, at)), 1 / widest**2))
 
-        def scaled(v: np.ndarray, at: np.ndarray, scale: np.ndarray) -> tuple[float, np.ndarray]:
-            level, slope = value(jnp.asarray(at + scale * v), seen)
-            if not (np.isfinite(level) and np.isfinite(slope).all()):
-                return 1e300, np.zeros_like(v)
-            return float(level), scale * np.asarray(slope)
+        def looked_at(u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return jax.tree.map(np.asarray, value(u, seen))
 
         def mode(at: np.ndarray) -> tuple[float, np.ndarray]:
             # Coordinates are scaled by the curvature, as columns may differ by orders of magnitude.
-            settings = {"jac": True, "method": "L-BFGS-B", "options": {"maxiter": steps}}
             level = np.inf
             for _ in range(3):
-                scale = widths(at)
-                end = scipy.optimize.minimize(scaled, np.zeros(size), (at, scale), **settings)
-                at = at + scale * end.x
-                level = float(end.fun)
-            return level, at
+                at, level = climbs(looked_at, at, widths(at), most=steps)[:2]
+            return float(level), at
 
         modes: list[Mode] = []
 
         def climbed(starts: np.ndarray) -> None:
             """Add the modes at which climbs end, the highest first."""
             for level, at in sorted(map(mode, starts), key=lambda end: end[0]):
-                if level < 1e300 and not any(own.near(at) for own in modes):
+                if np.isfinite(level) and not any(own.near(at) for own in modes):
                     factor = wide_at = widths(at)
                     if size <= RULE.dense:
                         factor = root_of_inverse(np.asarray(products(at, np.eye(size))), factor)
