@@ -148,7 +148,6 @@ def test_rules_by_name(said, temper, folder):
 
 def test_a_schedule_and_everything_else(folder):
     schedule = 'schedule = {kind = "schedule", values = [1.0, 0.8]}\nbatch_size = 10\n'
-    schedule += 'weights = "line"'
     changed = CONFIG.replace("schedule = 1.0", schedule).replace('"none"', '"end"')
     Path("pursuit.toml").write_text(changed)
     target, arguments = configured()

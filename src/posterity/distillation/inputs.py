@@ -134,8 +134,7 @@ class Images(Pool):
     white, and some are negatives. Pixels are clipped to the range of the data.
 
     ``x`` is (n, height, width) or (n, height, width, channels); or it is flattened, with ``shape``
-    the shape of one image. Errors are those of :class:`Pool`, and a UsageError for a share outside
-    of [0, 1].
+    the shape of one image. Errors are those of :class:`Pool`, and for a share outside of [0, 1].
     """
 
     shape: tuple[int, ...] = eqx.field(static=True)
@@ -189,9 +188,8 @@ class Images(Pool):
         first, second = jax.random.split(key)
         fields = []
         for side in self.grids:
-            draws = noise.normal(
-                jax.random.fold_in(first, side), jnp.zeros((n, side, side, channels))
-            )
+            nothing = jnp.zeros((n, side, side, channels))
+            draws = noise.normal(jax.random.fold_in(first, side), nothing)
             fields.append(jax.image.resize(draws, (n, height, width, channels), "linear"))
         which = jax.random.randint(second, (n,), 0, len(fields))
         return jnp.stack(fields)[which, jnp.arange(n)]
@@ -324,11 +322,8 @@ def pixels(
         if side < least or side**2 * channels != x.shape[1]:
             continue
         away = (x - x.mean(0)).reshape(len(x), side, side, channels)
-        near, far = (
-            (away[:, rows:] * away[:, :-rows]).mean() / max((away**2).mean(), 1e-30)
-            for rows in (1, side // 2)
-        )
-        if near > alike and near > 2 * far:
+        near, far = ((away[:, rows:] * away[:, :-rows]).mean() for rows in (1, side // 2))
+        if near > max(alike * (away**2).mean(), 2 * far):
             return side, side, channels
     return ()
 
