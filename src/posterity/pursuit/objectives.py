@@ -35,8 +35,8 @@ Look = Callable[[np.ndarray], tuple[Any, np.ndarray]]
 
 
 class Components(NamedTuple):
-    """The mixture ``q_t`` as ``K`` stacked slots. Log weights are normalised, and minus infinity for
-    empty slots.
+    """The mixture ``q_t`` as ``K`` stacked slots. Log weights are normalised, and minus infinity
+    for empty slots.
     """
 
     parameters: Any

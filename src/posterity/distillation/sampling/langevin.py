@@ -62,7 +62,6 @@ class State(NamedTuple):
     temperature grows with the distance of its origin. A chain that has not moved has zero."""
     level: jax.Array  # The log density estimate of each chain, in nats, at its last step
     friction: jax.Array  # Friction of the momentum, if it was tuned
-    modes: Any  # Weights of a network's first chains after the climb, or None
 
 
 class Langevin(Teacher):
@@ -182,7 +181,7 @@ class Langevin(Teacher):
                 lost = np.full(self.chains, np.nan, np.float32)
                 self.check(self._counted(kernel)._replace(level=jax.device_put(lost)))
             kernel = self.kernel.init(positions, scale)
-            state = self._counted(kernel, friction, self._first(positions))
+            state = self._counted(kernel, friction)
             draws = max(CHUNK // self.thin, 1)
             steps = self.burn_in
             if steps is None:
@@ -195,7 +194,7 @@ class Langevin(Teacher):
                 self.check(state)
                 if sought and weights and number in LOOKS:
                     state = self._cooled(state, jax.random.fold_in(third, number))
-            return self._counted(state.kernel, state.friction, state.modes)
+            return self._counted(state.kernel, state.friction)
 
     def _tuned(self, positions: PyTree, key: jax.Array) -> tuple[PyTree, float, float]:
         """Return the scale of each coordinate, times the step size if that is tuned; the tuned step
@@ -230,7 +229,7 @@ class Langevin(Teacher):
     def blank(self) -> State:
         def started(at: PyTree) -> State:
             kernel = self.kernel.init(at, jax.tree.map(lambda leaf: leaf[:1], at))
-            return self._counted(kernel, 1.0, self._first(at))
+            return self._counted(kernel)
 
         return jax.eval_shape(started, self.target.start(self.chains, key=jax.random.key(0)))
 
@@ -240,18 +239,12 @@ class Langevin(Teacher):
         sought = {name: value for name, value in own.items() if getattr(self.kernel, name) is None}
         return rebuilt(type(self.kernel), vars(self.kernel) | sought)
 
-    def _first(self, positions: PyTree) -> Any:
-        """Return the weights of the first chains if the model is a network of layers."""
-        if isinstance(self.target, WeightsTarget) and self.layers is not None:
-            return jax.tree.map(lambda leaf: leaf[:NETWORKS], positions)
-        return None
-
-    def _counted(self, kernel: KernelState, friction: Any = 1.0, modes: PyTree = None) -> State:
+    def _counted(self, kernel: KernelState, friction: Any = 1.0) -> State:
         """Return the state at the end of burn-in, with diagnostics at zero."""
         shape = jax.eval_shape(self.target.temperatures, *[kernel.position] * 2).shape
         parts = np.zeros(shape, np.float32), np.zeros(self.chains, np.float32), np.float32(friction)
         heat, level, friction = jax.device_put(parts)  # compiles nothing
-        return State(kernel, heat, kernel.position, level, friction, modes)
+        return State(kernel, heat, kernel.position, level, friction)
 
     def advance(self, state: State, *, key: jax.Array) -> State:
         def number(state, place):
@@ -275,7 +268,10 @@ class Langevin(Teacher):
         return state.kernel.position
 
     def networks(self, state: State) -> Any:
-        return None if state.modes is None else in_units(self.target.model, state.modes)
+        if not isinstance(self.target, WeightsTarget) or self.layers is None:
+            return None
+        some = jax.tree.map(lambda leaf: leaf[:NETWORKS], state.kernel.position)
+        return in_units(self.target.model, some)
 
     def outputs(self, draws: PyTree, x: Array) -> Any:
         return self.target.outputs(draws, x)
