@@ -151,15 +151,18 @@ def cited(text: str) -> str:
 
 
 def measured(markdown: str) -> str:
-    """Numbers in the place of ``{{experiment: key/of/it}}``, from the experiment's results."""
+    """Numbers in the place of ``{{experiment: key/of/it}}``, from the experiment's results, and of
+    ``{{experiment/file: key/of/it}}``, from another file of them.
+    """
 
     def number(found: Any) -> str:
-        value = json.loads((ROOT / f"experiments/{found[1]}/results/expected.json").read_text())
-        for part in found[2].split("/"):
+        path = ROOT / f"experiments/{found[1]}/results/{found[2] or 'expected'}.json"
+        value = json.loads(path.read_text())
+        for part in found[3].split("/"):
             value = value[int(part) if isinstance(value, list) else part]
         return f"{value:.3g}"
 
-    return re.sub(r"\{\{(\w+): (.+?)\}\}", number, markdown)
+    return re.sub(r"\{\{(\w+)(?:/(\w+))?: (.+?)\}\}", number, markdown)
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

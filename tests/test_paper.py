@@ -11,15 +11,16 @@ from posterity.version import __version__
 
 ROOT = Path(__file__).parents[1]
 PAPER = (ROOT / "docs/paper.md").read_text(encoding="utf-8")
-ROWS = re.findall(r"\{\{(\w+): (.+?)\}\}", PAPER)
+ROWS = re.findall(r"\{\{(\w+)(?:/(\w+))?: (.+?)\}\}", PAPER)
 if not (ROOT / "experiments").is_dir():
     pytest.skip("no experiments in a source distribution", allow_module_level=True)
 
 
-@pytest.mark.parametrize("experiment, key", ROWS)
-def test_numbers_of_the_paper_are_those_that_were_measured(experiment, key):
+@pytest.mark.parametrize("experiment, file, key", ROWS)
+def test_numbers_of_the_paper_are_those_that_were_measured(experiment, file, key):
     """They are filled in when the page is built (mkdocs_hooks.py)."""
-    found = json.loads((ROOT / f"experiments/{experiment}/results/expected.json").read_text())
+    path = ROOT / f"experiments/{experiment}/results/{file or 'expected'}.json"
+    found = json.loads(path.read_text())
     for part in key.split("/"):
         found = found[int(part) if isinstance(found, list) else part]
     assert math.isfinite(found)

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-CHOOSE = " (docs/how-to-choose.md)"
+CHOOSE = ' (page "Which verb, which rule")'
 """The reference at the end of warnings that require a decision."""
 
 

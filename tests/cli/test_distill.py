@@ -214,6 +214,7 @@ REGRESSIONS = {
     "linear": "--target value --scale value=2",
     "logistic": "--target ill --offset off",
     "ordinal": "--target grade --category grade=low,mid,high --offset off",
+    "proportional-odds": "--target grade --category grade=low,mid,high --offset off",
     "multinomial": "--target grade --category grade=low,mid,high",
     "poisson": "--target count --exposure years --offset off",
     "negative-binomial": "--target count --exposure years --dispersion 0.7",

@@ -40,6 +40,7 @@ from posterity.tabular.sites import sites_in
 from posterity.tabular.tables.reader import read_cells
 
 api = pytest.importorskip("statsmodels.api")
+OrderedModel = pytest.importorskip("statsmodels.miscmodels.ordinal_model").OrderedModel
 approx_hess = pytest.importorskip("statsmodels.tools.numdiff").approx_hess
 COUNT = 400
 
@@ -493,6 +494,42 @@ def test_ordinal_levels_are_climbed_one_by_one():
     chosen = mean[np.arange(COUNT), grade]
     assert score["log_score"] == pytest.approx(np.log(chosen).mean())
     assert score["records"] == COUNT
+
+
+def test_proportional_odds_at_the_shell_are_those_of_statsmodels():
+    """Fitted, predicted and scored; levels are those of a site, or the remedy is named."""
+    rng, x = covariates(6)
+    f = x[:, 1:] @ [0.7, -0.5]
+    grade = np.digitize(f + rng.logistic(size=COUNT), [-1, 1])
+    names = np.array(["low", "mid", "high"])
+
+    def rows(chosen):
+        return {"x": x[chosen, 1], "z": x[chosen, 2], "grade": names[grade[chosen]]}
+
+    put("t.csv", rows(grade >= 0))
+    put("rest.csv", rows(grade != 1))
+    put("top.csv", rows(grade != 0))
+    line = "fit t.csv --target grade --model proportional-odds -o t.safetensors"
+    refuse(line, 2, "without levels; --category")
+    line += " --category grade=low,mid,high"
+    succeed(*line.split())
+    q = posterity.load("t.safetensors").posterior
+    assert q.names == ("above[low]", "above[mid]", "x", "z")
+    other = OrderedModel(grade, x[:, 1:], distr="logit").fit(method="bfgs", disp=0)
+    np.testing.assert_allclose(q.mean[2:], other.params[:2], atol=0.1 * other.bse[0])
+    np.testing.assert_allclose(np.sqrt(q.marginal_variance[2:]), other.bse[:2], rtol=0.03)
+    rest = "fit --target grade --model proportional-odds --category grade=low,mid,high"
+    refuse(f"{rest} rest.csv -o r.safetensors", 3, "no record with the level ['mid']; federate")
+    refuse(f"{rest} top.csv -o r.safetensors", 3, "no record with the level ['low']; federate")
+    together = rest.replace("fit", "federate", 1)
+    found = document(*f"{together} t.csv rest.csv top.csv -o r.safetensors".split())
+    assert found["status"]["state"] == "converged"
+    document("predict", "t.safetensors", "t.csv", "-o", "p.npz")
+    mean = np.load("p.npz")["mean"]
+    np.testing.assert_allclose(mean, other.predict(), atol=0.01)
+    score = document("evaluate", "t.safetensors", "t.csv")["all"]
+    chosen = mean[np.arange(COUNT), grade]
+    assert score["log_score"] == pytest.approx(np.log(chosen).mean())
 
 
 @pytest.mark.slow

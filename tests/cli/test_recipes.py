@@ -149,7 +149,9 @@ def test_federate_reads_the_same_tables_and_ends_at_the_pooled_posterior():
     refuse(f"{line} --columns age --table 'north={{scale={{age=2}}}}'", 2, "tables.north.scale")
 
 
-@pytest.mark.parametrize("model", ["logistic", "multinomial", "ordinal", "cuts", "spline", "own"])
+@pytest.mark.parametrize(
+    "model", ["logistic", "multinomial", "ordinal", "proportional-odds", "cuts", "spline", "own"]
+)
 def test_a_forgotten_conversion_is_noticed(model):
     """By fit beside the file that it is like, by fuse, federate of the tables, and predict.
 
@@ -163,7 +165,7 @@ def test_a_forgotten_conversion_is_noticed(model):
             table |= {"event": table.pop("ill"), "months": 1 + table["age"] % 7}
             hazard = " --hazard spline" * (model == "spline")
             flags = f"--target months --event event --cuts 2,3,5{hazard}"
-        elif model in ("multinomial", "ordinal"):
+        elif model in ("multinomial", "ordinal", "proportional-odds"):
             table["ill"] = np.array(["a", "b", "c"])[
                 (table["ill"] + (table["age"] > 55)).astype(int)
             ]
@@ -811,3 +813,29 @@ def test_third_derivatives_are_moved_to_other_coefficients():
         rtol=1e-9,
     )
     assert tensor([1.0], 3) is None and moved([1.0], matrix, mine, names) == []
+
+
+@pytest.mark.parametrize("ending", ["dta", "sav", "xpt"])
+def test_tables_of_statistical_programs_are_read_as_their_text_is(ending):
+    """Zeros, missing values and texts with an accent; labels of values take their place."""
+    pandas = pytest.importorskip("pandas")
+    rows = {"age": [61.5, np.nan, 0.0, 58.0], "ill": [0.0, 1.0, 1.0, 0.0]}
+    frame = pandas.DataFrame(rows | {"city": ["Köln", "Bonn", "Bonn", "Köln"]})
+    if ending == "dta":
+        frame.to_stata("t.dta", write_index=False)
+    else:
+        write = pytest.importorskip("pyreadstat")
+        labels = {"city": {1.0: "Köln", 2.0: "Bonn"}}
+        coded = frame.assign(city=[1.0, 2.0, 2.0, 1.0])
+        if ending == "sav":
+            write.write_sav(coded, "t.sav", variable_value_labels=labels)
+        else:
+            write.write_xport(frame, "t.xpt", file_format_version=5)
+    frame.to_csv("t.csv", index=False)
+    read = read_cells(Path(f"t.{ending}"))
+    wanted = read_cells(Path("t.csv"))
+    assert tuple(map(str.lower, read.header)) == wanted.header
+    assert [[cell.removesuffix(".0") for cell in row] for row in wanted.rows] == read.rows
+    with pytest.raises(posterity.errors.PosterityError, match=f"bad.{ending}"):
+        Path(f"bad.{ending}").write_bytes(b"no table")
+        read_cells(Path(f"bad.{ending}"))

@@ -344,7 +344,9 @@ def test_without_an_intercept_the_levels_have_means_of_their_own():
     np.testing.assert_allclose(one.mean, other.mean)
 
 
-@pytest.mark.parametrize("model", ["survival", "ordinal", "multinomial", "negative-binomial"])
+@pytest.mark.parametrize(
+    "model", ["survival", "ordinal", "proportional-odds", "multinomial", "negative-binomial"]
+)
 def test_records_of_several_rows_are_in_one_cluster(model):
     """A cluster of records, and of the rows that intervals and levels make of each."""
     rng = np.random.default_rng(1)
@@ -359,6 +361,7 @@ def test_records_of_several_rows_are_in_one_cluster(model):
     more = {
         "survival": "--event event --cuts 0.5,1",
         "ordinal": "--category y=0,1,2",
+        "proportional-odds": "--category y=0,1,2",
         "multinomial": "--category y=0,1,2",
     }.get(model, "--dispersion 0.1")
     line = f"fit t.csv --target y --model {model} {more} --columns x"

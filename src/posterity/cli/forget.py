@@ -47,8 +47,8 @@ def _report(data: Data) -> str:
     if data["exact"]:
         how = "Exact: the posterior is, to the last bit, that of a ledger without them."
     elif not data["refined"]:
-        how = f"Not exact, {state}: the remaining factors were fitted together with them. Refine "
-        how += "by --config."
+        how = f"Not exact, {state}: the remaining factors were matched or fitted together with "
+        how += "them. Fuse the files of the sites that stay, or refine by --config."
     elif data["distance"] is None:
         how = f"Not exact, {state}: how much more refinement would change it is unknown."
     else:

@@ -26,12 +26,12 @@ from posterity.federation.specification import build, one_of
 from posterity.ledger import Ledger
 from posterity.models.tables import SPREAD
 from posterity.runtime.files import named as split_name
-from posterity.tabular.design import Design
 from posterity.tabular.federated import arranged, robust_ledger
 from posterity.tabular.fitting import prior_of
 from posterity.tabular.multicentre import NOISE_OF_ONE, Sites
 from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.records import TARGET, Table, oddities, read_sites
+from posterity.tabular.rows import Design
 from posterity.tabular.sites import as_provenance
 from posterity.tabular.tables.reader import clean
 

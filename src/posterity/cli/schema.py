@@ -43,7 +43,7 @@ class Kind:
     alternatives: "tuple[Kind, ...]" = ()
     choices: tuple[str, ...] = ()
     others: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    fix: str = "See --help, and docs/cli.md for a complete file."
+    fix: str = 'See --help; the page "Command line" has a complete file.'
 
     def parsed(self, texts: Sequence[str]) -> Any:
         """Return the value of a flag that occurs once or several times; a ValueError if invalid."""
@@ -204,14 +204,15 @@ OTHER_NAMES = {
     **dict.fromkeys(("ols", "lm", "gaussian", "normal", "regression"), "linear"),
     **dict.fromkeys(("logit", "binomial", "binary", "glm"), "logistic"),
     **dict.fromkeys(("multinom", "mnlogit", "softmax", "categorical"), "multinomial"),
-    **dict.fromkeys(("polr", "clm", "proportional-odds", "ordered"), "ordinal"),
+    **dict.fromkeys(("polr", "clm", "ologit", "ordered"), "proportional-odds"),
+    **dict.fromkeys(("cratio", "continuation-ratio"), "ordinal"),
     **dict.fromkeys(("count", "counts", "loglinear"), "poisson"),
     **dict.fromkeys(("nb", "negbin", "nbinom", "negative_binomial"), "negative-binomial"),
 }
 """Models by names that other programs have for them."""
 MODELS = (
-    *("linear", "logistic", "ordinal", "multinomial", "poisson", "negative-binomial", "gamma"),
-    "survival",
+    *("linear", "logistic", "ordinal", "proportional-odds", "multinomial", "poisson"),
+    *("negative-binomial", "gamma", "survival"),
 )
 _LONG = (f"{name}-regression" for name in MODELS)
 REGRESSION = dataclasses.replace(

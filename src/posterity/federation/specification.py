@@ -46,10 +46,13 @@ MODELS: dict[str, Callable[..., Any]] = {
     "gamma-regression": models.GammaRegression,
     "multinomial-regression": models.MultinomialRegression,
     "ordinal-regression": functools.partial(models.LogisticRegression),
+    "proportional-odds-regression": models.ProportionalOdds,
     "survival-regression": functools.partial(models.PoissonRegression, exposure=True),
 }
 REGRESSIONS = tuple(name for name in MODELS if name.endswith("-regression"))
-OF_TABLES = ("ordinal-regression", "multinomial-regression", "survival-regression")
+OF_TABLES = tuple(
+    f"{kind}-regression" for kind in ("ordinal", "proportional-odds", "multinomial", "survival")
+)
 """Regressions whose records are derived from a table's: labels of whether a level was exceeded,
 columns repeated for each class, counts of events in a time at risk."""
 FAMILIES = {name: law for name, law in families.exported().items() if getattr(law, "standard", 0)}

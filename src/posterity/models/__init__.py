@@ -18,6 +18,8 @@ from posterity.models.hidden_markov import marginals as marginals
 from posterity.models.hidden_markov import padded as padded
 from posterity.models.multinomial import MultinomialRegression as MultinomialRegression
 from posterity.models.neural import NeuralNetwork as NeuralNetwork
+from posterity.models.ordinal import ProportionalOdds as ProportionalOdds
+from posterity.models.ordinal import rows_of as rows_of
 from posterity.models.personal import PersonalModel as PersonalModel
 from posterity.models.personal import PersonalRegression as PersonalRegression
 from posterity.models.personal import hierarchical as hierarchical

@@ -16,9 +16,9 @@ from posterity.tabular.cautions import (
     notes_of_few_clusters,
     notes_of_prior,
 )
-from posterity.tabular.design import Design
 from posterity.tabular.one_shot import third_of
 from posterity.tabular.recipe import Recipe
+from posterity.tabular.rows import Design
 from posterity.tabular.units import suspicious
 
 

@@ -13,8 +13,9 @@ from posterity.families.names import some
 from posterity.models.sandwich import slopes_of_groups, spread_of
 from posterity.models.separation import separating
 from posterity.tabular.identifiers import Suspect
-from posterity.tabular.options import COUNTS, LABELS
+from posterity.tabular.options import COUNTS, LABELS, ODDS, ORDERED
 from posterity.tabular.recipe import Recipe
+from posterity.tabular.rows import levels_of
 from posterity.tabular.sites import turned
 
 FINITE = "only the prior keeps coefficients finite"
@@ -104,10 +105,9 @@ def _of_target(
     if recipe.model in (*COUNTS, "survival") and len(y) and not y.any():
         what = "an event" if recipe.model == "survival" else "a count above 0"
         yield f"no record has {what}: {alike}"
-    if recipe.model == "ordinal":  # the last row of each record has its level
-        step = x[:, : len(recipe.baseline)].argmax(1)
-        y = (step + y)[(y == 0) | (step == len(recipe.baseline) - 1)]
-    if recipe.model in ("multinomial", "ordinal"):
+    if recipe.model in ORDERED:
+        y = levels_of(recipe, x, y)
+    if recipe.model in (*ORDERED, "multinomial"):
         seen = np.isin(np.arange(len(recipe.levels)), y)
         none = [level for level, one in zip(recipe.levels, seen, strict=True) if not one]
         if none:
@@ -127,7 +127,9 @@ def notes_of_separation(
     """Yield a note on coefficients that the likelihood of these rows leaves without a bound."""
     size = len(recipe.inputs()) if recipe.model == "multinomial" else len(names)
     labels = recipe.model in LABELS
-    columns = separating(x[:, :size], label, counts=not labels)
+    columns = separating(
+        x[:, :size], label > 0 if recipe.model == ODDS else label, counts=not labels
+    )
     if not columns.any():
         return
     start = f"{recipe.levels[1]}:" if recipe.model == "multinomial" else ""

@@ -2,17 +2,16 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.names import some
-from posterity.tabular.hazards import baseline_at, hazard_nodes
-from posterity.tabular.identifiers import Suspect
 from posterity.tabular.options import COUNTS, INTERCEPT, MISSING, Factor
 from posterity.tabular.reading import PLAIN, Reading
 from posterity.tabular.recipe import Recipe
+from posterity.tabular.rows import Design, in_rows, of_trials
 from posterity.tabular.tables.reader import Cells, table_error
 from posterity.tabular.values import (
     check_positive,
@@ -27,73 +26,8 @@ from posterity.tabular.values import (
 )
 from posterity.tabular.weighing import dependent, weighted
 
-CODED = "Events coded 1 and 2, as in R: pass --category {}=1,2, censored first."
-"""What to do about R's codes of events."""
 LARGEST = 1e100
 """Largest number in a design, such that squares and their sums are finite."""
-
-
-class Design(NamedTuple):
-    """Inputs ``x`` (n, d) with names, and the recipe's other columns, each (n,) or None.
-
-    ``lines`` are line numbers of the records in the file, ``kept`` their positions among its
-    ``total`` records, of which ``dropped`` had a missing value.
-
-    For survival a record has one row for each interval between cuts in which it was at risk: ``y``
-    tells whether its event occurred there, ``exposure`` for how long it was at risk. For prediction
-    it has a single row, and ``times`` (n, 3) are its time, event and entry, if known.
-
-    ``groups`` (n,) are numbers of clusters of records, if the recipe has any. ``suspects``
-    are columns that may be of clusters; ``cautions`` are notes that the file keeps.
-    """
-
-    x: np.ndarray
-    y: np.ndarray | None
-    exposure: np.ndarray | None
-    offset: np.ndarray | None
-    weights: np.ndarray | None
-    names: tuple[str, ...]
-    lines: np.ndarray
-    kept: np.ndarray
-    total: int
-    dropped: int
-    notes: tuple[str, ...]
-    times: np.ndarray | None = None
-    cautions: tuple[str, ...] = ()
-    groups: np.ndarray | None = None
-    suspects: Mapping[str, Suspect] = {}
-
-    @property
-    def records(self) -> int:
-        """Number of records that are used."""
-        return self.total - self.dropped
-
-    @property
-    def shift(self) -> np.ndarray:
-        """Offsets (n,), or zeros."""
-        return np.zeros(len(self.x)) if self.offset is None else self.offset
-
-    @property
-    def counts(self) -> np.ndarray:
-        """Weights (n,), or ones."""
-        return np.ones(len(self.x)) if self.weights is None else self.weights
-
-    def check_observed(self, recipe: Recipe, path: Path) -> np.ndarray:
-        """Return the target in the recipe's units; a StructureError if the table has none."""
-        if self.y is not None:
-            return self.y
-        needed = [repr(name) for name in (recipe.target, recipe.event) if name]
-        raise StructureError(
-            found=f"no column {' or '.join(needed)} in {str(path)!r}",
-            expected="the observed target, with which predictions are compared",
-            fix=f"Add it, or name the table's own by --rename {recipe.target}=NAME.",
-        )
-
-    def part(self, rows: np.ndarray) -> "Design":
-        """Return the design of some records."""
-        fields = ("x", "y", "exposure", "offset", "weights", "lines", "kept", "times", "groups")
-        each = {name: getattr(self, name) for name in fields}
-        return self._replace(**{k: v if v is None else v[rows] for k, v in each.items()})
 
 
 def design(
@@ -169,13 +103,9 @@ def design(
         about |= {"cautions": cautions, **dependent(recipe, cells)}
     result = Design(x, target, **beside, **about)
     if recipe.trials and target is not None:
-        return _of_trials(result, recipe, values.get(recipe.trials), path, predicting)
+        return of_trials(result, recipe, values.get(recipe.trials), path, predicting)
     _check_target(result, recipe, path)
-    if recipe.model == "survival":
-        return _at_risk(result, recipe, values, path, predicting)
-    if recipe.model == "multinomial":
-        return result._replace(x=np.tile(x, len(recipe.levels) - 1), names=recipe.coefficients())
-    return _climbed(result, recipe) if recipe.model == "ordinal" and not predicting else result
+    return in_rows(result, recipe, values, path, predicting)
 
 
 def _notes_of_constants(
@@ -211,92 +141,6 @@ def _check_coefficients(recipe: Recipe, plain: tuple[str, ...]) -> None:
             expected="different names",
             fix="Rename a column or a level; with a column of ones pass --no-intercept.",
         )
-
-
-def _climbed(data: Design, recipe: Recipe) -> Design:
-    """Return one row per record and level that it reached, with the target whether it went beyond.
-
-    Each step is logistic (the continuation-ratio model, fienberg2007).
-    """
-    reached = np.asarray(data.y, dtype=int)
-    steps = np.arange(len(recipe.baseline))
-    row, level = np.nonzero(steps <= reached[:, None])
-    return _again(data, row, np.eye(len(steps))[level])._replace(y=1.0 * (reached[row] > level))
-
-
-def _of_trials(
-    data: Design, recipe: Recipe, trials: np.ndarray | None, path: Path, predicting: bool
-) -> Design:
-    """Return a row of successes and one of failures for each record, weighted by their numbers."""
-    if predicting or trials is None:
-        raise UsageError(
-            found=f"scores of successes {recipe.target!r} of trials {recipe.trials!r}",
-            expected="a label, which the model predicts of each trial",
-            fix="Write a row for each trial, whose target is 0 or 1.",
-        )
-    won = np.asarray(data.y)
-    wrong = (won < 0) | (won > trials) | (won != np.round(won)) | (trials != np.round(trials))
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise table_error(
-            path,
-            f"{won[at]:g} successes of {trials[at]:g} trials in line {data.lines[at]}",
-            "whole numbers, of which the first is at most the second",
-        )
-    number = np.column_stack([won, trials - won])
-    row, lost = np.nonzero(number)
-    made = _again(data, row, np.zeros((len(row), 0)))
-    return made._replace(y=1.0 - lost, weights=number[row, lost] * made.counts)
-
-
-def _again(data: Design, row: np.ndarray, baseline: np.ndarray) -> Design:
-    """Repeat records, each time with its own columns (m, b) of the baseline."""
-    x = data.x[row]
-    x[:, : baseline.shape[1]] = baseline
-    suspects = {n: own._replace(groups=own.groups[row]) for n, own in data.suspects.items()}
-    made = data._replace(x=x, lines=data.lines[row], suspects=suspects)
-    own = {name: getattr(data, name) for name in ("offset", "weights", "groups")}
-    return made._replace(**{name: one if one is None else one[row] for name, one in own.items()})
-
-
-def _at_risk(
-    data: Design, recipe: Recipe, values: Mapping[str, np.ndarray], path: Path, predicting: bool
-) -> Design:
-    """Return one row per record and interval at risk, or one per record for prediction.
-
-    With a constant hazard in an interval, its events are Poisson counts with the time at risk as
-    exposure (holford1980). A varying hazard is treated so at each quadrature node.
-    """
-    if predicting and not {recipe.target, recipe.event} <= values.keys():
-        return data._replace(y=None)
-    time = values[recipe.target or ""]
-    event = values[recipe.event or ""]
-    entry = values.get(recipe.entry or "", np.zeros(len(time)))
-    rounded = (time == entry) & (event == 1)
-    wrong = (time < entry) | (entry < 0) | ((event != 0) & (event != 1)) | rounded
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise table_error(
-            path,
-            f"time {time[at]:g}, entry {entry[at]:g}, event {event[at]:g} in line {data.lines[at]}",
-            "a time after a nonnegative entry, and an event that is 0 or 1",
-            "If rounding moved events to their entry, add half the unit of rounding, 0.5 of a day."
-            if rounded[at]
-            else CODED.format(recipe.event)
-            if {*event.tolist()} == {1.0, 2.0}
-            else "Correct the file there.",
-        )
-    if predicting:
-        return data._replace(y=event, times=np.column_stack([time, event, entry]))
-    idle = int((time == entry).sum())
-    if idle:
-        notes = (*data.notes, f"{idle} records are censored at their entry, and contribute nothing")
-        data = data._replace(notes=notes)
-    at, spent = hazard_nodes(recipe, entry, time)
-    row, interval, node = np.nonzero(spent > 0)
-    last = (node == at.shape[2] - 1) & (at[row, interval, node] == time[row])
-    made = _again(data, row, baseline_at(recipe, at[row, interval, node]))
-    return made._replace(y=last * event[row], exposure=spent[row, interval, node])
 
 
 def _columns(

@@ -14,13 +14,13 @@ from posterity.ledger import Ledger
 from posterity.models import PredictorModel
 from posterity.models.sandwich import sandwiched, slopes_of_groups
 from posterity.models.tables import SPREAD, by_column, columns_of, with_columns
-from posterity.tabular.design import Design
 from posterity.tabular.fitting import prior_of
 from posterity.tabular.multicentre import Columns, personal_of, places_of
 from posterity.tabular.pooled import spreads_of
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.reconcile import prior_digest
 from posterity.tabular.records import Table, in_one_order
+from posterity.tabular.rows import Design
 
 
 def robust_ledger(

@@ -21,16 +21,17 @@ from posterity.tabular.cautions import (
     notes_of_few_clusters,
     notes_of_prior,
 )
-from posterity.tabular.design import Design, design
+from posterity.tabular.design import design
 from posterity.tabular.identifiers import no_covariates
 from posterity.tabular.one_shot import third_derivatives
-from posterity.tabular.options import ESTIMATE
+from posterity.tabular.options import ESTIMATE, ODDS
 from posterity.tabular.reading import ALONE, PLAIN, Reading, columns_of, matched, with_absent
 from posterity.tabular.recipe import Recipe, check_recipe
 from posterity.tabular.regressions import (
     AS_POISSON,
     LEAST,
     check_converged,
+    check_levels,
     data_of,
     deviations,
     dispersion_of,
@@ -39,6 +40,7 @@ from posterity.tabular.regressions import (
     residuals_of,
     triangle_of,
 )
+from posterity.tabular.rows import Design
 from posterity.tabular.sites import NOTES, as_provenance, listed
 from posterity.tabular.tables.reader import Cells, read_cells
 from posterity.version import __version__
@@ -259,6 +261,8 @@ def _regression(
         if spread is not None and recipe.model == "linear":
             own = own / np.sqrt(spread)
         deviations(np.zeros(size), known + (own.T * data.counts) @ own, data.names[:size])
+    if recipe.model == ODDS:
+        check_levels(recipe, data)
     run = fitted(recipe, spread, site, data, prior, progress)
     factor: Any = run.state.factor(site)
     model = model_of(recipe, spread)

@@ -77,8 +77,8 @@ def _refused(formula: str, found: str, expected: str) -> UsageError:
     return UsageError(
         found=f"formula {formula!r} {found}",
         expected=expected,
-        fix=f"Functions of a column are {', '.join((*FUNCTIONS, 'C', 'I(x**2)', 'bs'))}; see "
-        "docs/fit.md.",
+        fix=f"Functions of a column are {', '.join((*FUNCTIONS, 'C', 'I(x**2)', 'bs'))}; see the "
+        "page on fit.",
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from posterity.errors import CHOOSE, UsageError, within
 from posterity.families.names import some
-from posterity.tabular.design import Design, design
+from posterity.tabular.design import design
 from posterity.tabular.fitting import identifiers_of, records_of
 from posterity.tabular.reading import Reading, columns_of
 from posterity.tabular.recipe import ESTIMATE, Recipe, check_recipe
@@ -26,6 +26,7 @@ from posterity.tabular.regressions import (
     residuals_of,
     triangle_of,
 )
+from posterity.tabular.rows import Design
 from posterity.tabular.sites import NOTES
 from posterity.tabular.tables.reader import clean
 from posterity.tabular.values import DISTINCT

@@ -24,10 +24,10 @@ from posterity.families.names import in_order, names_of, some
 from posterity.ledger import Ledger
 from posterity.models import LinearRegression, MultinomialRegression, PredictorModel
 from posterity.models.nodes import hermite
-from posterity.tabular.design import Design
 from posterity.tabular.options import ESTIMATE
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.regressions import data_of, model_of
+from posterity.tabular.rows import Design
 from posterity.tabular.sites import tensor, turned
 
 NOT_GAUSSIAN = (

@@ -10,7 +10,10 @@ from posterity.arguments import FLAG, POSITIVE, Constraint, number_of, one_of
 COUNTS = ("poisson", "negative-binomial")
 DISPERSED = ("negative-binomial", "gamma")
 """Models of counts, which have exposures, and models with a dispersion."""
-LABELS = ("logistic", "ordinal", "multinomial")
+ODDS = "proportional-odds"
+ORDERED = ("ordinal", ODDS)
+"""Models of ascending levels, which have a coefficient for each but the last."""
+LABELS = ("logistic", *ORDERED, "multinomial")
 """Models whose target has named levels."""
 MODELS = ("linear", *LABELS, *COUNTS, "gamma", "survival")
 ONLY: Mapping[str, Sequence[str]] = {

@@ -23,12 +23,12 @@ from posterity.inference.random_effects import RandomEffects, effects_of
 from posterity.ledger import Ledger
 from posterity.models.personal import SPREADS
 from posterity.runtime.text import listed
-from posterity.tabular.design import Design
 from posterity.tabular.options import COUNTS, INTERCEPT, PRIOR_SD, USUAL_SD
 from posterity.tabular.predict import covariance_of, gaussians, log_predictive, predict, spread_in
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.recipe_model import RecipeModel
 from posterity.tabular.regressions import deviations
+from posterity.tabular.rows import Design
 
 TAKEN_AS_IT_IS = (
     "the posterior of what sites share is taken as it is, which with few sites is too narrow"

@@ -14,7 +14,7 @@ from posterity.families.names import names_of, order
 from posterity.families.supports import RealNumbers
 from posterity.models import LogisticRegression
 from posterity.models.nodes import log_normal_mean, normal_pairs
-from posterity.tabular.design import Design, covariates
+from posterity.tabular.design import covariates
 from posterity.tabular.options import COUNTS, ESTIMATE
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.recipe_model import (
@@ -26,6 +26,7 @@ from posterity.tabular.recipe_model import (
     surviving,
 )
 from posterity.tabular.regressions import model_of
+from posterity.tabular.rows import Design
 
 
 class Predictor(NamedTuple):

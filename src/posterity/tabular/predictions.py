@@ -17,7 +17,7 @@ from posterity.errors import StructureError, UsageError, within
 from posterity.ledger import Ledger
 from posterity.runtime.files import write_file
 from posterity.status import ProgressCallback
-from posterity.tabular.design import Design, design
+from posterity.tabular.design import design
 from posterity.tabular.fitting import records_of
 from posterity.tabular.multicentre import with_labels
 from posterity.tabular.pooled import is_pooled, predictions
@@ -39,6 +39,7 @@ from posterity.tabular.records import (
     read_inputs,
     reordered,
 )
+from posterity.tabular.rows import Design
 from posterity.tabular.scores import log_of_moments, scores
 from posterity.tabular.sites import sites_in, together
 from posterity.tabular.tables.reader import as_text, clean, read_cells

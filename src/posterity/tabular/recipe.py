@@ -24,6 +24,7 @@ from posterity.tabular.options import (
     INTERCEPT,
     LINKS,
     MISSING,
+    ORDERED,
     PRIOR_SD,
     SAMPLING,
     SPLINE,
@@ -51,7 +52,7 @@ class Recipe:
         terms: terms of a formula; by default each column is one term.
         categories: levels by column. For a predictor the first is the reference, and each other
             level gets a column of zeros and ones. For a target: those coded 0 and 1 of a logistic
-            model, all of an ordinal one (ascending) or a multinomial one (reference first).
+            model, all of an ordered one (ascending) or a multinomial one (reference first).
         center: number to subtract by column, in the column's unit; by default 0.
         scale: number to divide by, by column, after ``center``; by default 1.
         unit: unit of a column's numbers, by column, as people write it.
@@ -117,10 +118,10 @@ class Recipe:
     def baseline(self) -> tuple[str, ...]:
         """The names of the coefficients that replace an intercept; empty if there is one.
 
-        For survival they are log hazards between cuts, or intercept and slope of one in (log) time;
-        for ordinal targets, per level but the last, the log odds of exceeding it once reached.
+        For survival log hazards between cuts, or intercept and slope of one in (log) time; for
+        ascending levels the log odds of exceeding each but the last.
         """
-        if self.model == "ordinal":
+        if self.model in ORDERED:
             return tuple(f"above[{level}]" for level in self.levels[:-1])
         if self.hazard == SPLINE:
             return tuple(f"hazard[{knot:g}]" for knot in self.cuts)
@@ -162,8 +163,7 @@ class Recipe:
     def in_one_form(self) -> bool:
         """True if parameters are no affine function of those in other units and levels."""
         means = not self.intercept and self.categories.keys() & {*(self.columns or ())}
-        form = self.terms or self.baseline or means or self.model == "multinomial"
-        return bool(form)
+        return bool(self.terms or self.baseline or means or self.model == "multinomial")
 
     @property
     def spread(self) -> str | None:

@@ -19,11 +19,12 @@ from posterity.errors import UsageError
 from posterity.families.names import order
 from posterity.models import Model
 from posterity.status import Progress, ProgressCallback
-from posterity.tabular.design import Design, covariates
+from posterity.tabular.design import covariates
 from posterity.tabular.hazards import baseline_at, hazard_nodes
-from posterity.tabular.options import COUNTS
+from posterity.tabular.options import COUNTS, ODDS
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.regressions import model_of
+from posterity.tabular.rows import Design
 
 Parts = dict[str, np.ndarray]
 PARTS = ("mean", "entropy", "mutual_information", "variance", "noise_variance", "extrapolates")
@@ -83,6 +84,22 @@ def _climbing(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[float]
     return come * xp.np.concatenate([off, one], -1)
 
 
+def _exceeding(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[float]) -> Any:
+    """Return probabilities (m, n, K) of levels of proportional odds, for draws of the coefficients.
+
+    Thresholds of a draw that are not in order are those of a level without probability.
+    """
+    del times
+    xp = namespace(z, x)
+    count = len(recipe.baseline)
+    f = (z[:, count:] @ x.T + shift)[..., None] + z[:, None, :count]
+    above = [xp.special.expit(f[..., 0])]
+    for place in range(1, count):
+        above.append(xp.np.minimum(above[-1], xp.special.expit(f[..., place])))
+    one = xp.np.ones_like(above[0])
+    return xp.np.stack([a - b for a, b in itertools.pairwise([one, *above, 0 * one])], -1)
+
+
 def _choosing(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[float]) -> Any:
     del shift, times
     xp = namespace(z, x)
@@ -99,7 +116,12 @@ def _by_interval(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[flo
     return np_.stack([a - b for a, b in itertools.pairwise([one, *later, 0 * one])], -1)
 
 
-CHANCES = {"ordinal": _climbing, "multinomial": _choosing, "survival": _by_interval}
+CHANCES = {
+    "ordinal": _climbing,
+    ODDS: _exceeding,
+    "multinomial": _choosing,
+    "survival": _by_interval,
+}
 """Functions that return probabilities of levels, or of intervals of time, by model."""
 
 

@@ -22,12 +22,13 @@ from posterity.models import (
     NegativeBinomialRegression,
     PoissonRegression,
     PredictorModel,
+    ProportionalOdds,
     Records,
 )
 from posterity.status import ProgressCallback
-from posterity.tabular.design import Design
-from posterity.tabular.options import ESTIMATE, LABELS
+from posterity.tabular.options import ESTIMATE, LABELS, ODDS
 from posterity.tabular.recipe import Recipe
+from posterity.tabular.rows import Design, levels_of
 
 _UNITS = "Change units (--center, --scale) or --prior-sd; nothing was written."
 _NO_EVENTS = (
@@ -54,6 +55,7 @@ def model_of(recipe: Recipe, spread: float | None = None) -> Any:
         return MultinomialRegression(len(recipe.levels))
     kinds: dict[str, PredictorModel] = {
         **dict.fromkeys(LABELS, LogisticRegression()),
+        ODDS: ProportionalOdds(),
         "gamma": GammaRegression(spread),
         "negative-binomial": NegativeBinomialRegression(spread, True),
     }
@@ -115,6 +117,21 @@ def check_converged(run: Run, recipe: Recipe, data: Design) -> None:
     if not run.status.converged:
         raise ConvergenceError(
             found=f"a fit that has {run.status}", expected="convergence", fix=_way_out(recipe, data)
+        )
+
+
+def check_levels(recipe: Recipe, data: Design) -> None:
+    """Raise a ParameterError for a level of proportional odds without a record: the records do not
+    keep the thresholds below and above it in order.
+    """
+    seen = levels_of(recipe, data.x, np.asarray(data.y))
+    none = [level for place, level in enumerate(recipe.levels) if place not in seen]
+    if none:
+        raise ParameterError(
+            found=f"no record with the level {some(none)} of {recipe.target!r}",
+            expected="a record of each level",
+            fix="Give it and a neighbour one name at every site, fit --model ordinal, or federate "
+            "with a site that has such records.",
         )
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from posterity.errors import UsageError
-from posterity.tabular.options import HAZARDS, ONLY, SPLINE
+from posterity.tabular.options import HAZARDS, ONLY, ORDERED, SPLINE
 
 
 def check_rules(r: Any) -> None:
@@ -14,8 +14,8 @@ def check_rules(r: Any) -> None:
     having = ", ".join(ONLY[foreign[0]]) if foreign else ""
     what = " and ".join(foreign).replace("_", " ")
     ended = "the column of whether the time ended by one (--event NAME)"
-    names = "all their names, of ordinal ones ascending (--category TARGET=A,B,C)"
-    unnamed = r.model in ("ordinal", "multinomial") and not r.levels
+    names = "all their names, of ordered ones ascending (--category TARGET=A,B,C)"
+    unnamed = r.model in (*ORDERED, "multinomial") and not r.levels
     labels = f"{len(r.levels)} levels of the target {r.target!r}"
     knots = "two knots at least, the same at every site (--cuts T,T,...)"
     rules = (  # what is wrong, what is found, what is expected

@@ -178,7 +178,7 @@ def to_numpyro(law: families.Distribution) -> Any:
         return getattr(dist, NAMES[type(law)])(*map(_narrow, q.standard_parameters().values()))
     raise StructureError(
         found=f"{law!r}",
-        expected="a law of the table in docs/adapters/numpyro.md, on one array",
+        expected='a law of the table on the page "NumPyro", on one array',
         fix="For laws on several sites use to_params and a guide; otherwise pass single blocks.",
     )
 

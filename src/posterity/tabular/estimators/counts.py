@@ -10,8 +10,8 @@ from sklearn.metrics import d2_tweedie_score
 
 from posterity.models import PoissonRegression
 from posterity.models.data import INPUTS, Column, check_data
-from posterity.tabular.design import Design
 from posterity.tabular.estimators.regressions import FederatedRegression
+from posterity.tabular.rows import Design
 
 RATES = Column(
     "y of shape (n, 2), of counts and exposures",

@@ -19,13 +19,13 @@ from posterity.families import ExponentialFamily
 from posterity.federation import Schedule
 from posterity.ledger import Ledger
 from posterity.models.tables import check_labels
-from posterity.tabular.design import Design
 from posterity.tabular.estimators.sites import OfSites, rows_of, validate_data
 from posterity.tabular.fitting import prior_of
 from posterity.tabular.predict import predict
 from posterity.tabular.recipe import Recipe, check_recipe
 from posterity.tabular.reconcile import prior_digest
 from posterity.tabular.regressions import Triangle, data_of, model_of, residuals_of, triangle_of
+from posterity.tabular.rows import Design
 from posterity.tabular.sites import as_provenance
 
 

@@ -7,6 +7,7 @@ semicolons.
 """
 
 import csv
+import importlib
 import io
 import itertools
 import re
@@ -36,8 +37,13 @@ MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "."})
 """Spellings of a missing value, in any case: R, pandas, SQL, Stata."""
 
 
-FRAMES = {".dta": "read_stata", ".sav": "read_spss", ".sas7bdat": "read_sas"}
-"""Functions of pandas that read tables of Stata, SPSS and SAS, by ending."""
+FRAMES = {
+    ".dta": ("pandas", "read_stata"),
+    ".sav": ("pandas", "read_spss"),
+    ".sas7bdat": ("pyreadstat", "read_sas7bdat"),
+    ".xpt": ("pyreadstat", "read_xport"),
+}
+"""Functions that read tables of Stata, SPSS and SAS, by ending."""
 OTHERS = {
     **dict.fromkeys(
         (".rds", ".rda", ".rdata"), ("a table of R", "In R: write.csv(d, FILE, row.names = FALSE).")
@@ -195,7 +201,9 @@ def _of_frame(path: Path, unnamed: bool) -> Cells:
                 notes.append((text, f"the index {text!r} of the table {use}"))
             sheets = {"": [[*map(str, frame.columns)], *_texts(frame)]}
         elif path.suffix.lower() in FRAMES:
-            frame = getattr(pandas, FRAMES[path.suffix.lower()])(path)
+            library, function = FRAMES[path.suffix.lower()]
+            made = getattr(importlib.import_module(library), function)(path)
+            frame = made[0] if isinstance(made, tuple) else made  # beside what a file says of it
             sheets = {"": [[*map(str, frame.columns)], *_texts(frame)]}
         else:
             options: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
@@ -225,8 +233,6 @@ def _texts(frame: Any) -> list[list[str]]:
 
 def _cell(value: Any) -> str:
     """Return the text of a value; a whole number has no decimal point, so that levels match."""
-    if isinstance(value, bytes):  # of SAS
-        return value.decode("utf-8", "replace")
     if isinstance(value, bool | np.bool_):
         return str(int(value))
     whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
