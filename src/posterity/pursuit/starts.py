@@ -62,8 +62,8 @@ def scouted(
     form = search.form
     count = max(always, search.attempts, min(search.fresh, few))
     if search.fresh:  # in proportion to the gradients so far, as far as there is room
-        many = max(np.clip(2 * state.evaluations, *many), search.fresh)
-        count = max(count, min(int(many), whole // form.size))
+        enough = max(int(np.clip(2 * state.evaluations, *many)), search.fresh)
+        count = max(count, min(enough, whole // form.size))
     base = form.parameters(search.base)
     noise = objectives.noise(form, key, count)
     events = [objectives.drawn(form, base, noise)]
