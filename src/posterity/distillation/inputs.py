@@ -164,7 +164,7 @@ class Images(Pool):
         self.ends = _single(np.array([x.min(), x.max()]))
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        keys = [jax.random.fold_in(key, number) for number in range(5)]
+        keys = jax.random.split(key, 5)
         low, high = self.ends
         u = jax.random.uniform(keys[2], (6, n, 1, 1, 1))
         pairs = self._picked(keys[0], 2, n)
@@ -261,12 +261,10 @@ class Generated(Inputs):
 
 
 class Adversarial(Inputs):
-    """Inputs of another law, half of them moved to where student and teacher differ more.
+    """Inputs of another law, every second one moved to where student and teacher differ more.
 
-    The move is one step of ``size``, one number or one per column, along the sign of the gradient
-    of the divergence. Every second input is not moved. A negative size is a UsageError.
-
-    Source: goodfellow2015.
+    The move is a step of ``size``, one number or one per column, along the sign of the slope of the
+    divergence. A negative size is a UsageError. Source: goodfellow2015.
     """
 
     inputs: Inputs
@@ -310,9 +308,11 @@ def pixels(
     *,
     alike: float = 0.4,  # Least correlation of neighbours: .5 to .9 in sets of images
     least: int = 8,  # Least side of an image: eight columns of a table may be alike by chance
+    most: int = 1000,  # Most records that are looked at
 ) -> tuple[int, ...]:
     """Return the shape of square images whose flattened pixels the columns of ``x`` (n, d) are, or
-    an empty tuple. Pixels one row apart are alike, and more so than those of opposite halves.
+    an empty tuple. Pixels one row apart are alike: more so than those of opposite halves, and than
+    the last of a row and the first of the next, which are neighbours in a series or a spectrum.
 
     >>> pixels(np.random.default_rng(0).normal(size=(100, 784)))
     ()
@@ -321,9 +321,11 @@ def pixels(
         side = math.isqrt(x.shape[1] // channels)
         if side < least or side**2 * channels != x.shape[1]:
             continue
-        away = (x - x.mean(0)).reshape(len(x), side, side, channels)
+        some = x[:: -(-len(x) // most)]
+        away = (some - some.mean(0)).reshape(-1, side, side, channels)
         near, far = ((away[:, rows:] * away[:, :-rows]).mean() for rows in (1, side // 2))
-        if near > max(alike * (away**2).mean(), 2 * far):
+        along = (away[:, 1:, 0] * away[:, :-1, -1]).mean()
+        if near > max(alike * (away**2).mean(), 2 * far, along):
             return side, side, channels
     return ()
 
