@@ -74,7 +74,7 @@ def bits(key: jax.Array, shape: tuple[int, ...], stream: int = 0) -> jax.Array:
     for word in jnp.moveaxis(jax.random.key_data(key), -1, 0):
         first = _mixed(first ^ word)
         second = _mixed(second + first)
-    places = lax.iota(jnp.uint32, max(int(np.prod(shape)), 1)).reshape(shape)
+    places = lax.iota(jnp.uint32, int(np.prod(shape))).reshape(shape)
     x = places * _word(GOLDEN) + first
     x = (x ^ (x >> _word(16))) * _word(0x7FEB352D) + second
     x = (x ^ (x >> _word(15))) * _word(0x846CA68B)
