@@ -46,9 +46,9 @@ MESSAGES = [
     Improvement("a", Q.zero(), 3, 0.1, 1e-300),
     Improvement("a", Q, step=12),
     Measure("a", Q, Q, ("gradient", "noiseless"), 64, jax.random.key(0)),
-    Measure("a", DiagonalGaussian([0.1], [2.0]), NARROW, ("value", "curvature"), 1, KEY),
-    Report("a", Q, 0.25, Q * 2.0),
-    Report("a", None, 0.0, None, -1.5, NARROW, np.array([0.5]), np.array([[2.0]])),
+    Measure("a", DiagonalGaussian([0.1], [2.0]), NARROW, ("noiseless", "curvature"), 1, KEY),
+    Report("a", Q, 0.25, evaluations=12),
+    Report("a", None, 0.0, -1.5, NARROW, np.array([0.5]), np.array([[2.0]])),
     Report("a", value=-1.5, fixed_point=NARROW, slope=np.array([0.5])),
     Report("a", asked="ef56", quadrature_error=1e-5),
     DescribeOwn("a", Q),
@@ -205,7 +205,9 @@ def test_an_answer_is_tied_to_the_very_question():
     run = start(logistic_sites(), LogisticRegression(), NARROW_PRIOR).advance(1)
     site, q = run.federation.sites["ash"], run.posterior
     one, other = (
-        Measure("ash", moved, run.state.factor("ash"), ("value",), 1, KEY, epoch=(0, ""), step=1)
+        Measure(
+            "ash", moved, run.state.factor("ash"), ("noiseless",), 1, KEY, epoch=(0, ""), step=1
+        )
         for moved in (q, q * 1.001)
     )
     answer = loads(dumps(site.answer(one)))

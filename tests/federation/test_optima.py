@@ -11,13 +11,11 @@ from posterity.errors import ConvergenceWarning, SiteError, UsageError
 from posterity.families import Beta, DiagonalGaussian, Gaussian, Product
 from posterity.federation import Asynchronous, Gossip, LedgerGossip, Synchronous, federate
 from posterity.federation.agreement import Agreement
-from posterity.federation.elsewhere import (
-    PLACED,
-    starts_elsewhere,
-)
+from posterity.federation.elsewhere import ELSEWHERE, starts_elsewhere
 from posterity.federation.federate import start
 from posterity.federation.messages import Measure, dumps, loads
-from posterity.federation.optima import free_energy, second_start
+from posterity.federation.optima import free_energy, second_start, starts
+from posterity.federation.optimum import started_at
 from posterity.federation.remaining import reports_of
 from posterity.federation.site import Site
 from posterity.federation.status import parts_needed, status_from
@@ -211,20 +209,25 @@ def test_members_are_placed_over_all_of_the_prior():
     (mirrored,), nearer, members = starts_elsewhere(agreed, q)
     np.testing.assert_allclose(mirrored.mean, [-1.0, -2.0])
     deviations = np.array([m.mean - prior.mean for m in members]) / np.sqrt([4.0, 9.0])
-    expected = scipy.special.ndtri((np.arange(PLACED) + 0.5) / PLACED)
-    np.testing.assert_allclose(np.sort(deviations[:, 0]), expected[: PLACED // 2], atol=1e-12)
+    placed = ELSEWHERE.placed
+    expected = scipy.special.ndtri((np.arange(placed) + 0.5) / placed)
+    np.testing.assert_allclose(np.sort(deviations[:, 0]), expected[: placed // 2], atol=1e-12)
     assert len(nearer) == len(members)
     for member in (mirrored, *nearer, *members):
         np.testing.assert_allclose(member.covariance, q.covariance / NARROWER)
     assert starts_elsewhere(agreed, prior)[0] == []  # it is its own image
 
 
-def test_a_better_optimum_beyond_a_barrier_is_reached_from_the_prior():
-    def two(z, x):
-        return jnp.logaddexp(-0.5 * (z[0] - 9) ** 2, -0.5 * (z[0] + 2) ** 2 - 2.0) + 0 * x
+WIDE = Gaussian.from_standard([0.0], [[25.0]])
 
+
+def two(z, x):
+    return jnp.logaddexp(-0.5 * (z[0] - 9) ** 2, -0.5 * (z[0] + 2) ** 2 - 2.0) + 0 * x
+
+
+def test_a_better_optimum_beyond_a_barrier_is_reached_from_the_prior():
     sites = {"a": np.zeros(4), "b": np.zeros(4)}
-    run: Any = quietly(sites, two, Gaussian.from_standard([0.0], [[25.0]]))
+    run: Any = quietly(sites, two, WIDE)
     assert run.status.state == SEVERAL
     np.testing.assert_allclose(run.posterior.mean, 9.0, atol=0.1)
 
@@ -253,17 +256,26 @@ def test_second_starts_take_no_more_evaluations_than_their_budget(monkeypatch):
         return answer(self, question)
 
     monkeypatch.setattr(Site, "answer", counted)
-    most = 2
+    most = 4
     short = second_start(run.federation, run.state, run.tolerance, most)
     assert short is not None and short.early and not short.settled
-    assert asked.count(("noiseless",)) == most * len(SQUARES)
+    assert asked.count(("noiseless",)) == (1 + most // 2) * len(SQUARES)  # with other nodes
 
 
 def test_a_status_tells_that_second_starts_ended_early():
-    counts = {site: np.array([2.0, 3.0, 5.0]) for site in "ab"}
-    rates = lambda z, y: y * z[0] - jnp.exp(z[0])
-    prior = Gaussian.from_standard([0.0], [[9.0]])
-    run = federate(counts, rates, prior, restart_budget=1e-3)
+    run = federate({"a": np.zeros(4)}, two, WIDE, restart_budget=1e-3)
     assert run.status.converged and "second starts ended early" in str(run.status)
     with pytest.raises(UsageError, match="restart_budget"):
-        federate(counts, rates, prior, restart_budget=0)
+        federate(SQUARES, square, CENTRED, restart_budget=0)
+
+
+def test_no_descent_begins_at_modes_that_the_posterior_explains():
+    counts = {site: np.array([2.0, 3.0, 5.0]) for site in "ab"}
+    rates = lambda z, y: y * z[0] - jnp.exp(z[0])
+    run = federate(counts, rates, Gaussian.from_standard([0.0], [[9.0]]))
+    assert run.status.converged and not run.status.reasons
+    assert starts(run.federation, run.state, free_energy(run.federation, run.state)) == []
+    lone = Gaussian.from_standard([5.0], [[0.01]])  # explains nothing of the sites' mode
+    away = started_at(run.state, lone, "ab")
+    (begun,) = starts(run.federation, away, free_energy(run.federation, away))
+    assert begun.posterior.mean == pytest.approx(np.log(20 / 6), abs=0.05)

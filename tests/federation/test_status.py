@@ -24,7 +24,7 @@ from posterity.federation import (
 )
 from posterity.federation.federate import start
 from posterity.federation.messages import Measure
-from posterity.federation.site import ERROR
+from posterity.federation.site import NODES
 from posterity.federation.status import status_from
 from posterity.graphs import ring, star
 from posterity.inference.estimators import PredictorQuadrature
@@ -148,7 +148,7 @@ def test_nodes_are_added_until_they_suffice(settled):
     run = federate(SITES, MODEL, NORMAL, update=few)
     assert run.status.converged and float(run.posterior.kl(settled.posterior)) < 1e-3
     errors = [visit.quadrature_error for visit in run.trace]
-    assert 0 < max(errors) <= ERROR
+    assert 0 < max(errors) <= NODES.error
     assert run.status.left >= math.fsum(errors[-len(NAMES) :])
 
 

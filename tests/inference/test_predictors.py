@@ -64,6 +64,14 @@ def with_scale(z, data):
     return jax.scipy.stats.norm.logpdf(y, x @ z[:-1], jnp.exp(z[-1]))
 
 
+def excess_of_zeros(z, data):
+    """With the last parameter, its opposite, and its difference from a sum."""
+    x, y = data
+    f = x @ z[:-1]
+    chance, other = jax.nn.log_sigmoid(z[-1]), jax.nn.log_sigmoid(-z[-1])
+    return jnp.logaddexp(chance, other - jnp.tanh(f)) - jnp.cos(z[-1] - f) * y
+
+
 def row_by_row(z, data):
     return jax.vmap(lambda x, y: logistic(z, (x[None], y[None]))[0])(*data)
 
@@ -90,6 +98,7 @@ FOUND = [
     (softmax, gaussian(2 * SIZE), 2),
     (softmax, full(2 * SIZE), 2),
     (with_scale, full(SIZE + 1), 2),
+    (excess_of_zeros, full(SIZE + 1), 2),
     (row_by_row, gaussian(SIZE), 1),
     (of_blocks, BLOCKS, 1),
 ]
@@ -193,8 +202,9 @@ def test_kinks_are_not_taken_for_jumps():
     estimator = Cubature(2048)
 
     def both(q, records):
-        nodes = nodes_for(3, estimator.nodes, True, np.dtype(float))
-        by_slopes, _ = seen(predictors_of(model, q, records), q, records, *nodes, True)
+        found = predictors_of(model, q, records)
+        nodes = nodes_for(found.number, estimator.nodes, True, np.dtype(float))
+        by_slopes, _ = seen(found, q, records, *nodes, True)
         other = estimator.evaluate(model, q, records, otherwise=True)
         return by_slopes.curved(q).expected.gradient, other.gradient
 

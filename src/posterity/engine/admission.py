@@ -99,7 +99,7 @@ def check_report(terms: Terms, report: Report) -> None:
     """Check that a site's report has the prior's family and shapes, and numbers within the limits.
     Raises a Refusal if not.
     """
-    for law in (report.direction, report.improved, report.fixed_point):
+    for law in (report.direction, report.fixed_point):
         if law is not None:
             check_structure(terms, law)
             check_size(terms, law.natural_parameters)
@@ -111,8 +111,7 @@ def check_report(terms: Terms, report: Report) -> None:
     if report.elsewhere is not None and np.ndim(report.elsewhere) != 1:
         raise Refusal.of(f"values of shape {np.shape(report.elsewhere)}", "(m,)", "family")
     numbers = (*arrays, report.elsewhere, report.value, report.variance, report.quadrature_error)
-    told = (*numbers, report.residual)
-    check_size(terms, *(number for number in told if number is not None))
+    check_size(terms, *(number for number in numbers if number is not None))
 
 
 def check_size(terms: Terms, *numbers: Any) -> None:

@@ -60,7 +60,7 @@ class Agreement:
     """Number of starts from members placed over the prior before a run counts as converged, beside
     one from the posterior's mirror image; without effect where optima need not be compared."""
     restart_budget: float = RESTART_BUDGET
-    """Most evaluations of all sites by them, as a multiple of those that the run itself took."""
+    """Most evaluations by them, as a multiple of those that the run itself took."""
 
     @classmethod
     def of(

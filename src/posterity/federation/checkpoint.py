@@ -173,7 +173,10 @@ def visit_columns(trace: Sequence[Visit]) -> tuple[dict[str, Any], dict[str, str
     """Return the visits as columns, and the errors by the visit's number."""
     names = sorted({visit.site for visit in trace})
     places = {name: place for place, name in enumerate(names)}
-    rows = [(v.step, places[v.site], OUTCOMES.index(v.outcome), v.halvings) for v in trace]
+    rows = [
+        (v.step, places[v.site], OUTCOMES.index(v.outcome), v.halvings, v.evaluations)
+        for v in trace
+    ]
     numbers = [[getattr(visit, name) for name in NUMBERS] for visit in trace]
     bits = np.array(numbers, float).view(np.int64)  # None becomes NaN, which files cannot hold
     none = np.array([[value is None for value in row] for row in numbers])
@@ -187,10 +190,11 @@ def visits_of(columns: dict[str, Any], errors: dict[str, str]) -> tuple[Visit, .
     numbers = columns["bits"].view(float).tolist()
     rows = zip(columns["visits"].tolist(), numbers, columns["none"].tolist(), strict=True)
     visits = []
-    for number, ((step, site, outcome, halvings), values, none) in enumerate(rows):
+    for number, ((step, site, outcome, halvings, looks), values, none) in enumerate(rows):
         known: Any = [None if empty else v for v, empty in zip(values, none, strict=True)]
         error = errors.get(str(number))
-        visits.append(Visit(step, sites[site], OUTCOMES[outcome], halvings, *known, error=error))
+        told = {"error": error, "evaluations": looks}
+        visits.append(Visit(step, sites[site], OUTCOMES[outcome], halvings, *known, **told))
     return tuple(visits)
 
 

@@ -4,6 +4,7 @@ They are narrow, as a wide member averages over optima. One mirrors the posterio
 mean, since symmetric likelihoods have another optimum there; the others lie all over the prior.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,19 +16,37 @@ from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
 from posterity.federation.keys import first_key
 from posterity.inference.descent import NARROWER
+from posterity.inference.joint import is_gaussian, joint_mean, moved_to
 
-CLOSE = 0.8
-"""Weight of a draw from the prior in the mean of a member of other families than Gaussians."""
-PLACED = 16
-"""Number of members placed over the prior."""
-APART_BY = 1.0
-"""Smallest divergence, in nats, of a member of the same free energy that is another optimum."""
-DIRECTIONS, DEVIATIONS = 4, (1.0, 2.0)
-"""Number of directions in which the free energy is evaluated, to both sides, and distances."""
-FEW = 64
-"""Largest number of parameters for a second start with noisy steps."""
-FAR = 1e6
-"""Largest difference of a value elsewhere, in nats; also the value for results not finite."""
+
+@dataclasses.dataclass(frozen=True)
+class Elsewhere:
+    """Where other optima are sought, and which of them count."""
+
+    placed: int = 16
+    """Number of members placed over the prior."""
+    close: float = 0.8
+    """Weight of a draw from the prior in the mean of a member of other families than Gaussians."""
+    apart: float = 1.0
+    """Smallest divergence, in nats, of a member of the same free energy that is another optimum."""
+    alike: float = 2.0
+    """Largest distance between two posteriors that count as the same, in tolerances."""
+    better: float = 1.0
+    """Largest decrease of the free energy, in nats, by another optimum that does not make a run
+    move there, whatever the tolerance."""
+    faint: float = 50.0
+    """Excess of free energy, in nats, from which another optimum has negligible posterior mass."""
+    directions: int = 4
+    """Number of directions in which a report has values, to both sides."""
+    deviations: tuple[float, ...] = (1.0, 2.0)
+    """Their distances from the posterior's mean."""
+    noisy: int = 64
+    """Largest number of parameters for a second start with noisy steps."""
+    far: float = 1e6
+    """Largest difference of a value elsewhere, in nats; also that of values not finite."""
+
+
+ELSEWHERE = Elsewhere()
 
 
 def is_due(agreed: Agreement) -> bool:
@@ -38,7 +57,7 @@ def is_due(agreed: Agreement) -> bool:
     site-specific parameters that are optimised in each evaluation, or with many parameters and
     noisy steps.
     """
-    long = agreed.model.joint or (agreed.update.noisy and agreed.prior.event_size > FEW)
+    long = agreed.model.joint or (agreed.update.noisy and agreed.prior.event_size > ELSEWHERE.noisy)
     exact = agreed.update.conjugate or agreed.line_search is None
     return not (exact or long) and agreed.restarts > 0
 
@@ -46,7 +65,7 @@ def is_due(agreed: Agreement) -> bool:
 def starts_elsewhere(agreed: Agreement, posterior: ExponentialFamily) -> tuple[list[Any], ...]:
     """Return the admitted members from which second starts are made: the narrow mirror image of a
     Gaussian posterior about the prior's mean, if that is elsewhere, and the nearer and the further
-    half of :data:`PLACED` members all over the prior.
+    half of the members placed all over the prior.
 
     Gaussians are placed as a Latin hypercube in the prior's deviations, narrow beside the
     posterior; other families about draws from the prior. From the further ones an optimum is
@@ -60,23 +79,25 @@ def starts_elsewhere(agreed: Agreement, posterior: ExponentialFamily) -> tuple[l
     members = [q.rebuild(list(own)) for own in zip(*each, strict=True)]
     away = np.array([float(member.kl(q)) for member in members])
     halves = np.split(np.argsort(away, kind="stable"), 2)
-    mirrored = [image * NARROWER for image in _mirrored(agreed, q) if float(image.kl(q)) > APART_BY]
+    images = [image for image in _mirrored(agreed, q) if float(image.kl(q)) > ELSEWHERE.apart]
+    mirrored = [image * NARROWER for image in images]
     kinds = mirrored, *([members[place] for place in half.tolist()] for half in halves)
     return tuple([member for member in kind if agreed.admits(member)] for kind in kinds)
 
 
 def _placed(part: Any, prior: Any, rng: np.random.Generator, number: int) -> list[Any]:
-    """Return :data:`PLACED` members of one part."""
+    """Return one part of the members placed over the prior."""
     if part.batch_shape:
-        return [prior] * PLACED
+        return [prior] * ELSEWHERE.placed
     if part.gaussian:
-        ranks = rng.permuted(np.tile(np.arange(PLACED), (part.own_size, 1)), axis=1).T
-        noise = scipy.special.ndtri((ranks + 0.5) / PLACED)
+        ranks = rng.permuted(np.tile(np.arange(ELSEWHERE.placed), (part.own_size, 1)), axis=1).T
+        noise = scipy.special.ndtri((ranks + 0.5) / ELSEWHERE.placed)
         return [part.translate(prior.at_noise(row) - part.mean) * NARROWER for row in noise]
-    draws = prior.sample(of_jax(fold_in(first_key(), number)), (PLACED,))
+    draws = prior.sample(of_jax(fold_in(first_key(), number)), (ELSEWHERE.placed,))
     rows = np.asarray(part.sufficient_statistics(draws))
+    close = ELSEWHERE.close
     members = []
-    for row in CLOSE * rows + (1 - CLOSE) * np.asarray(prior.mean_parameters):
+    for row in close * rows + (1 - close) * np.asarray(prior.mean_parameters):
         member = part.with_mean_parameters(row)
         members.append(member if np.isfinite(member.natural_parameters).all() else prior)
     return members
@@ -85,25 +106,25 @@ def _placed(part: Any, prior: Any, rng: np.random.Generator, number: int) -> lis
 def _mirrored(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
     """Return the image of a Gaussian posterior on the other side of the prior's mean."""
     q: Any = posterior
-    pairs: list[tuple[Any, Any]] = list(zip(q.parts(), agreed.prior.parts(), strict=True))
-    if not all(part.gaussian and part.batch_shape == () for part, _ in pairs):
+    if not is_gaussian(q):
         return []
-    moved = [part.translate(2 * (prior.mean - part.mean)) for part, prior in pairs]
-    return [q.rebuild(moved)]
+    prior: Any = agreed.prior
+    return [moved_to(q, 2 * joint_mean(prior) - joint_mean(q))]
 
 
 def looked_at(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
     """Return the members at which the free energy is compared: the posterior and some elsewhere."""
     q: Any = posterior
     parts: list[Any] = list(q.parts())
-    if not all(part.gaussian and part.batch_shape == () for part in parts):
+    if not is_gaussian(q):
         _, nearer, further = starts_elsewhere(agreed, q)
         return [q, *nearer, *further]
     found = [q, *_mirrored(agreed, q)]
     sizes = [part.own_size for part in parts]
     size = sum(sizes)
-    ways = np.linalg.qr(np.random.default_rng(size).normal(size=(size, size)))[0][:DIRECTIONS]
-    for way in (far * side * way for way in ways for far in DEVIATIONS for side in (1, -1)):
+    axes = np.linalg.qr(np.random.default_rng(size).normal(size=(size, size)))[0]
+    steps = [far * side for far in ELSEWHERE.deviations for side in (1, -1)]
+    for way in (step * axis for axis in axes[: ELSEWHERE.directions] for step in steps):
         own = np.split(way, np.cumsum(sizes)[:-1])
         moved = [p.translate(p.at_noise(o) - p.mean) for p, o in zip(parts, own, strict=True)]
         found.append(q.rebuild(moved) * NARROWER)
@@ -115,8 +136,9 @@ def values_elsewhere(values: Sequence[float | None]) -> np.ndarray | None:
     here = values[0]
     if here is None:
         return None
-    known = [here - FAR if value is None else value for value in values]
-    return np.clip(np.array(known), here - FAR, here + FAR)
+    far = ELSEWHERE.far
+    known = [here - far if value is None else value for value in values]
+    return np.clip(np.array(known), here - far, here + far)
 
 
 def compared_elsewhere(
@@ -139,6 +161,6 @@ def compared_elsewhere(
     same = (
         m
         for m, energy in zip(members[1:], energies[1:], strict=True)
-        if abs(energy - energies[0]) <= allowed and float(m.kl(q)) > APART_BY
+        if abs(energy - energies[0]) <= allowed and float(m.kl(q)) > ELSEWHERE.apart
     )
     return float(energies[0] - energies.min()), next(same, None)

@@ -117,8 +117,8 @@ def federate(
         restarts: number of second starts from members placed over the prior, by which other optima
             are sought before the run counts as converged, beside one from the posterior's mirror
             image; by default none if the model is known to have one optimum, or several, else 2.
-        restart_budget: most evaluations of all sites by second starts, as a multiple of those that
-            the run took, or of two hundred questions to sites if those are more; 1 by default. The
+        restart_budget: most evaluations of log likelihoods by second starts, as a multiple of those
+            that the run took, or of four hundred of all sites if those are more; 1 by default. The
             status tells if they ended early.
         key: source of all randomness; ``jax.random.key(0)`` by default.
         progress: function called after each step, with the run so far as ``result``. An exception

@@ -102,16 +102,18 @@ class Improvement(Answer):
 
     ``halvings`` is the number of halvings of steps. ``residual`` is the Fisher length of the last
     natural gradient in sqrt(nats), None if unknown. ``quadrature_error`` is the estimated
-    displacement of the posterior, in nats, by the error of sums over nodes.
+    displacement of the posterior, in nats, by the error of sums over nodes. ``evaluations`` counts
+    those of the site's log likelihood; with more nodes each counts more.
     """
 
     factor: ExponentialFamily
     halvings: int = 0
     residual: float | None = None
     quadrature_error: float = 0.0
+    evaluations: int = 0
 
 
-Part = Literal["gradient", "noiseless", "value", "rough", "elsewhere", "curvature"]
+Part = Literal["gradient", "noiseless", "rough", "elsewhere", "curvature"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,24 +139,23 @@ class Report(Answer):
     ``direction`` is ``∇_μ E_q[log likelihood]/α - η``, the site's remaining natural gradient, and
     ``variance`` the expected squared Fisher length of its noise. As part ``noiseless`` it is that
     of the line search, with its value. ``value`` is ``E_q[log likelihood]/α`` in nats; as part
-    ``rough``, at the mean of a Gaussian, for comparisons of members far apart. As a function of the
-    means of Gaussian parts, it has the derivative ``slope`` (d,), and ``curvature`` (d, d) is minus
-    the second one. ``fixed_point`` is the factor after one undamped step. ``elsewhere`` (m,) are
-    values at other members (:func:`posterity.federation.elsewhere.looked_at`).
+    ``rough``, at the mean of a Gaussian. As a function of the means of Gaussian parts, it has the
+    derivative ``slope`` (d,), and ``curvature`` (d, d) is minus the second one. ``fixed_point`` is
+    the factor after one undamped step. ``elsewhere`` (m,) are values at other members
+    (:func:`posterity.federation.elsewhere.looked_at`).
     ``quadrature_error`` is the estimated displacement of the posterior, in nats, by the error of
-    sums over nodes. ``improved`` and ``residual`` are in letters of the first schema alone.
+    sums over nodes, and ``evaluations`` counts as in an :class:`Improvement`.
     """
 
     direction: ExponentialFamily | None = None
     variance: float = 0.0
-    improved: ExponentialFamily | None = None
     value: float | None = None
     fixed_point: ExponentialFamily | None = None
     slope: Float[np.ndarray, " d"] | None = None
     curvature: Float[np.ndarray, "d d"] | None = None
     elsewhere: Float[np.ndarray, " m"] | None = None
     quadrature_error: float = 0.0
-    residual: float | None = None
+    evaluations: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,23 +224,21 @@ ANSWER_TO: dict[type, type] = {Improve: Improvement, Measure: Report, DescribeOw
 QUESTIONS = (*ANSWER_TO,)
 ANSWERS = (*ANSWER_TO.values(), Failure)
 KINDS = {kind.__name__: kind for kind in (*QUESTIONS, *ANSWERS, Token)}
-FAMILIES = ("view", "factor", "posterior", "direction", "improved", "fixed_point")
+FAMILIES = ("view", "factor", "posterior", "direction", "fixed_point")
 ARRAYS = ("slope", "curvature", "elsewhere", "mean", "scale")
+COUNTS = ("count", "halvings", "samples", "step", "sequence", "evaluations")
 NOTHING = (type(None),)
 PLAIN: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("site", "error", "agreement"), (str,)),
-    **dict.fromkeys(("count", "halvings", "samples", "step", "sequence"), (int,)),
+    **dict.fromkeys(COUNTS, (int,)),
     **dict.fromkeys(("variance", "quadrature_error"), (float, int)),
     **dict.fromkeys(("residual", "value"), (float, int, type(None))),
     **dict.fromkeys(("sender", "previous", "asked"), (str, type(None))),
     **dict.fromkeys(("epoch", "parts", "seals"), (list,)),
-    **dict.fromkeys(("direction", "improved", "fixed_point", *ARRAYS[:3]), NOTHING),
+    **dict.fromkeys(("direction", "fixed_point", *ARRAYS[:3]), NOTHING),
 }
 """Fields of the head, and their allowed types."""
-NOT_NEGATIVE = (
-    *("count", "halvings", "samples", "step", "sequence"),
-    *("variance", "quadrature_error", "residual"),
-)
+NOT_NEGATIVE = (*COUNTS, "variance", "quadrature_error", "residual")
 UNREADABLE = LookupError, TypeError, ValueError, AttributeError, RecursionError, ParameterError
 
 

@@ -9,23 +9,26 @@ as converged only after the sites have also started elsewhere.
 import dataclasses
 import itertools
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from posterity.errors import PosterityError
 from posterity.federation.driver import Federation
-from posterity.federation.elsewhere import starts_elsewhere
-from posterity.federation.messages import Part
-from posterity.federation.optimum import EFFORT, Descent, asked, started_at
+from posterity.federation.elsewhere import ELSEWHERE, starts_elsewhere
+from posterity.federation.messages import Report
+from posterity.federation.optimum import EFFORT, Descent, asked, started_at, without
 from posterity.federation.state import State, contributing, distance
-
-ALIKE = 2.0
-"""Largest distance between two posteriors that count as the same, in tolerances."""
-ELSEWHERE = 1.0
-"""Largest decrease of the free energy, in nats, by another optimum that does not make a run move
-there, whatever the tolerance."""
-FAINT = 50.0
-"""Excess of free energy, in nats, from which another optimum has negligible posterior mass."""
+from posterity.inference.joint import (
+    is_gaussian,
+    joint_mean,
+    moved_to,
+    pieces,
+    slope_in_mean,
+    whitened,
+)
+from posterity.inference.modes import RULE, climbs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Second:
     ``apart`` is the KL divergence of that posterior from the run's, in nats. ``lower`` is the
     run's free energy minus that of the second start, in nats; NaN if unknown. ``settled`` is
     whether its steps have converged, and ``early`` whether the budget ended them.
-    ``evaluations`` counts those of all sites.
+    ``evaluations`` counts those by a site, on average.
     """
 
     state: State
@@ -43,18 +46,18 @@ class Second:
     lower: float
     settled: bool
     early: bool
-    evaluations: int
+    evaluations: float
 
     def is_better(self, tolerance: float) -> bool:
         """Return whether its free energy is lower by more than the tolerance (at most one nat)."""
-        return self.lower > min(tolerance, ELSEWHERE)
+        return self.lower > min(tolerance, ELSEWHERE.better)
 
     def tells(self, tolerance: float) -> bool:
         """Return whether there is another optimum that matters, or may be."""
         if self.early:
             return True
-        returned = self.settled and self.apart <= ALIKE * tolerance
-        return not (returned or -self.lower > FAINT)
+        returned = self.settled and self.apart <= ELSEWHERE.alike * tolerance
+        return not (returned or -self.lower > ELSEWHERE.faint)
 
     @property
     def rank(self) -> tuple[bool, float]:
@@ -67,48 +70,128 @@ def second_start(
 ) -> Second | None:
     """Return the result of the first start that ends at a lower free energy, else of the best that
     ends elsewhere; None if all end close to the state, or where the posterior has negligible mass.
-    Starts are made from the mirror image and the members placed over the prior of least free energy
-    (:mod:`.elsewhere`), as many as were agreed. They end early after ``most`` evaluations of all
-    sites in total, beside those at the means of placed members.
+    They end early after ``most`` evaluations by each site in total, on average, beside those at
+    single places.
 
     Questions to the sites have the epoch and step of the state, by which a remote driver identifies
     the answers. Raises the error of a site (a PosterityError, such as SiteError) if no site answers
     anywhere else.
     """
-    tolerance = min(tolerance, ELSEWHERE)
+    tolerance = min(tolerance, ELSEWHERE.better)
     here = free_energy(federation, state)
-    sites = contributing(federation.agreement, state)
-    mirrored, *halves = starts_elsewhere(federation.agreement, state.posterior)
-    energies: list[dict[int, float]] = [{}, {}]
-    failure = None
-    for known, members in zip(energies, halves, strict=True):
-        for number, member in enumerate(members):
-            try:  # sums may not be finite there
-                energy = free_energy(federation, started_at(state, member, sites), "rough")
-            except PosterityError as error:
-                failure = error
-                continue
-            if math.isfinite(energy):
-                known[number] = energy
-    if failure is not None and not any(energies):
-        raise failure
-    ranked = [
-        [members[number] for number in sorted(known, key=known.__getitem__)]
-        for known, members in zip(energies, halves, strict=True)
-    ]
-    pairs = itertools.zip_longest(*ranked)
-    placed = [member for pair in pairs for member in pair if member is not None]
-    starts = [*mirrored, *placed[: federation.agreement.restarts]]
     ends: list[Second] = []
-    for start in starts:
-        begun = started_at(state, start, sites)
+    for start in starts(federation, state, here):
         left = most - sum(end.evaluations for end in ends)
-        end = _second(federation, state, here, tolerance, begun, left)
+        end = _second(federation, state, here, tolerance, start, left)
         if end.is_better(tolerance):
             return end
         ends.append(end)
     telling = [end for end in ends if end.tells(tolerance)]
     return max(telling, key=lambda end: end.rank, default=None)
+
+
+def starts(federation: Federation, state: State, here: float) -> list[State]:
+    """Return the states of second starts: from narrow members at modes of the density of the
+    parameters that the posterior does not explain (:mod:`posterity.inference.modes`); for families
+    other than Gaussians, and if sites tell no slopes, from members placed over the prior.
+
+    Climbs to modes begin at the posterior's mirror image and at the placed members of least free
+    energy (:mod:`.elsewhere`), as many as were agreed, by turns of the nearer and the further ones.
+    ``here`` is the free energy of the state. Raises the error of a site if none answers elsewhere.
+    """
+    places = Places(federation, state, contributing(federation.agreement, state))
+    mirrored, *halves = starts_elsewhere(federation.agreement, state.posterior)
+    ranked = [places.ranked(members) for members in halves]
+    if places.failures and not any(ranked):
+        raise places.failures[0]
+    pairs = itertools.zip_longest(*ranked)
+    placed = [member for pair in pairs for member in pair if member is not None]
+    members = [*mirrored, *placed[: federation.agreement.restarts]]
+    climbed = is_gaussian(state.posterior) and members and not places.flat
+    chosen = places.modes(members, here) if climbed else members
+    return [started_at(state, member, places.sites) for member in chosen]
+
+
+class Places:
+    """Places of parameters, the means of narrow members: the density there by all sites' reports.
+
+    ``failures`` are the errors of sites so far, and ``flat`` is whether one told no slope.
+    """
+
+    def __init__(self, federation: Federation, state: State, sites: Sequence[str]) -> None:
+        self.federation = federation
+        self.state = state
+        self.sites = sites
+        self.constant = without(state, sites)
+        self.failures: list[PosterityError] = []
+        self.flat = False
+
+    def look(self, member: Any) -> tuple[float, Any]:
+        """Return minus the log density of parameters and data at the mean of a Gaussian and its
+        slope, or the free energy of a member of another family and zero. The first is infinite
+        where a site does not tell it.
+        """
+        begun = started_at(self.state, member, self.sites)
+        try:
+            reports = asked(self.federation, begun, self.sites, "rough")
+        except PosterityError as error:  # sums may not be finite there
+            self.failures.append(error)
+            reports = [Report("")]
+        told = [report for report in reports if report.value is not None]
+        if len(told) < len(self.sites):
+            return math.inf, 0.0
+        prior: Any = self.state.prior
+        value = math.fsum(report.value for report in told)  # pyright: ignore[reportArgumentType]
+        if not is_gaussian(member):
+            return float(member.kl(prior)) - value - self._others(member.mean_parameters), 0.0
+        slopes = [report.slope for report in told if report.slope is not None]
+        self.flat = self.flat or len(slopes) < len(told)
+        event = _event(member, joint_mean(member))
+        value += float(prior.log_prob(event)) + self._others(prior.sufficient_statistics(event))
+        return -value, -sum(slopes, start=slope_in_mean(member, self.constant))
+
+    def _others(self, statistics: Any) -> float:
+        """Return what the factors of sites that take no part say of statistics."""
+        return float(np.sum((self.constant - self.state.prior).natural_parameters * statistics))
+
+    def ranked(self, members: Sequence[Any]) -> list[Any]:
+        """Return the members at which the density is known, by rising free energy."""
+        energies = [self.look(member)[0] for member in members]
+        known = [place for place, energy in enumerate(energies) if math.isfinite(energy)]
+        return [members[place] for place in sorted(known, key=energies.__getitem__)]
+
+    def modes(
+        self, members: Sequence[Any], here: float, *, most: int = 200, gain: float = 1e-6
+    ) -> list[Any]:
+        """Return narrow members at the modes to which climbs from the members' means lead, those of
+        highest density first, without the modes at which the posterior, of free energy ``here``,
+        explains the density, and those far below its mean's. A climb has at most so many
+        evaluations, and ends where less than the relative ``gain`` is promised.
+        """
+        q: Any = self.state.posterior
+        narrow = members[0]
+        root = whitened(q, np.eye(q.event_size))
+        unit = np.linalg.norm(root, axis=1)
+
+        def look(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            energies, slopes = zip(*(self.look(moved_to(narrow, z)) for z in places), strict=True)
+            return np.array(energies), np.array([np.zeros_like(unit) + slope for slope in slopes])
+
+        begin = np.array([joint_mean(member) for member in members])
+        ends = climbs(look, begin, root, most=most, gain=gain)
+        lowest = self.look(moved_to(narrow, joint_mean(q)))[0] + ELSEWHERE.faint
+        found: list[np.ndarray] = []
+        for place in np.argsort(ends.energies):
+            z = ends.at[place]
+            met = any((np.abs(z - other) < RULE.near * unit).all() for other in found)
+            explained = RULE.explains(q.log_prob(_event(q, z)) - here, -ends.energies[place])
+            if not (met or explained or ends.energies[place] > lowest):
+                found.append(z)
+        return [moved_to(narrow, z) for z in found]
+
+
+def _event(q: Any, vector: np.ndarray) -> Any:
+    return q.join_event(pieces(q, vector))
 
 
 def _second(
@@ -123,25 +206,18 @@ def _second(
     ``here`` is the free energy of the state.
     """
     home = state.posterior
-    if most < 1:
+    if most <= 0:
         return Second(start, distance(home, start.posterior), math.nan, False, True, 0)
-    effort = dataclasses.replace(EFFORT, most=min(most, EFFORT.most))
+    effort = dataclasses.replace(EFFORT, budget=most)
     ended = Descent(federation, start, effort, home=home).end(tolerance)
     apart = distance(home, ended.state.posterior)
-    early = most < EFFORT.most and ended.evaluations >= most and not ended.settled
+    early = ended.evaluations >= most and not ended.settled
     lower = here - ended.energy
     return Second(ended.state, apart, lower, ended.settled, early, ended.evaluations)
 
 
-def free_energy(federation: Federation, state: State, part: Part = "value") -> float:
+def free_energy(federation: Federation, state: State) -> float:
     """Return ``KL(q ‖ prior) - Σ_k E_q[log likelihood_k]/α`` in nats; NaN if a site has no value.
     Constant factors of sites that do not take part are treated as part of the prior.
     """
-    q = state.posterior
-    members = contributing(federation.agreement, state)
-    energy = float(q.kl(state.prior))
-    for report in asked(federation, state, members, part):
-        energy -= math.nan if report.value is None else report.value
-    for site in set(state.entries) - set(members):
-        energy -= float(np.sum(state.factor(site).natural_parameters * q.mean_parameters))
-    return energy
+    return Descent(federation, state).place(state).energy

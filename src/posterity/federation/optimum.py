@@ -36,7 +36,9 @@ class Effort:
     """What a measurement may cost, and what it can tell."""
 
     most: float = 200
-    """Most evaluations of all sites."""
+    """Most questions to each site."""
+    budget: float = math.inf
+    """Most evaluations by a site, on average."""
     flattest: float = 1e-4
     """Least curvature of the free energy that is told, beside that of a quadratic log likelihood: a
     ridge on which a round goes a ten-thousandth of the way."""
@@ -66,7 +68,8 @@ class Descended:
     be told. ``rest`` is what is left of the free energy at their end, in nats,
     and ``settled`` whether they ended, and that is within the tolerance.
     ``error`` is the displacement by sums over nodes, in nats. ``energy`` is the free energy there,
-    NaN if it has no values. ``evaluations`` counts those of all sites.
+    NaN if it has no values. ``asked`` counts questions to each site, and ``evaluations`` those by a
+    site, on average.
     """
 
     state: State
@@ -76,7 +79,8 @@ class Descended:
     settled: bool
     error: float
     energy: float
-    evaluations: int
+    asked: int
+    evaluations: float
 
 
 class _Pair(NamedTuple):
@@ -125,6 +129,7 @@ class Descent:
         self.joint = applies(federation.agreement)
         self.rule = Rule(shortest=effort.shortest)
         self.looks = 0
+        self.spent = 0.0
         self.plain = False
         self.pairs: list[_Pair] = []
 
@@ -135,7 +140,7 @@ class Descent:
         best = self.first()
         rate = 1.0
         while not self.is_over(best, tolerance):
-            if self.looks >= self.effort.most:
+            if self.looks >= self.effort.most or self.spent >= self.effort.budget:
                 return self.ended(best, math.nan)
             there = self.ahead(best, rate)
             verdict = judged(best, there, rate, rule=self.rule)
@@ -188,6 +193,7 @@ class Descent:
         self.looks += 1
         part: Part = "curvature" if self.joint else "noiseless"
         reports = asked(self.federation, state, self.members, part)
+        self.spent += sum(report.evaluations for report in reports) / max(len(reports), 1)
         q: Any = state.posterior
         newton = newton_of(self.constant, q, reports) if self.joint else None
         each: dict[str, Any]
@@ -289,7 +295,7 @@ class Descent:
         at: _Place = best.at
         if not best.finite:
             nothing = math.inf, math.inf, math.inf, False, at.error, at.energy
-            return Descended(self.begun, *nothing, self.looks)
+            return Descended(self.begun, *nothing, self.looks, self.spent)
         rest = float(best.squared) / 2
         missing = at.gradient / len(self.members)
         factors = {s: canonical(at.state.factor(s) + own - missing) for s, own in at.each.items()}
@@ -306,7 +312,8 @@ class Descent:
             left = distance(begun, after) if near else (math.sqrt(far) + math.sqrt(rest)) ** 2
             left = max(left, at.error)
         bound = max(left, flat, at.error)
-        return Descended(state, left, bound, rest, settled, at.error, at.energy, self.looks)
+        reached = left, bound, rest, settled, at.error, at.energy
+        return Descended(state, *reached, self.looks, self.spent)
 
 
 def asked(federation: Federation, state: State, sites: Sequence[str], *parts: Part) -> list[Report]:

@@ -23,11 +23,6 @@ from posterity.models.tables import Names, array, arrays, columns_of
 from posterity.runtime.lazy import jax, jnp
 from posterity.runtime.programs import program
 
-DRAWS = 512
-"""Number of quasi-random draws from the shared posterior, the same for all sites."""
-AT_A_TIME, MOST = 32, 4096
-"""Number of draws per batch of a model's predictions; draws times records, for regressions."""
-
 
 @dataclasses.dataclass(frozen=True)
 class SitePosterior:
@@ -107,13 +102,15 @@ class SitePosterior:
     def _columns(self) -> Names:
         return columns_of(self.shared) or None
 
-    def _by_draws(self, each: Any, data: Any) -> Float[np.ndarray, "draws n"]:
-        """Evaluate ``each`` in batches of draws, to limit memory if there are many records."""
+    def _by_draws(self, each: Any, data: Any, *, most: int = 4096) -> Float[np.ndarray, "draws n"]:
+        """Evaluate ``each`` in batches of draws, whose number times that of records is at most
+        ``most``, to limit memory.
+        """
         x, *y = data if isinstance(data, tuple) else (data,)
         x = np.asarray(x, float)
         data = (x, *y) if y else x
         z = self._shared_draws
-        count = max(1, MOST // max(len(x), 1))
+        count = max(1, most // max(len(x), 1))
         mean = np.asarray(self.laws.mean)
         scale = np.asarray(self.laws.scale)
         found = []
@@ -181,15 +178,16 @@ def population_of(model: Model, update: LocalUpdate, ledger: Ledger, reports: An
     return population(ledger.prior, posterior, factors, own)
 
 
-def _draws(shared: ExponentialFamily) -> Any:
+def _draws(shared: ExponentialFamily, number: int = 512) -> Any:
+    """Return quasi-random draws from the shared posterior, the same for all sites."""
     parts = shared.independent_blocks()
     if parts and all(part.gaussian for part in parts.values()):
         ends = np.cumsum([part.own_size for part in parts.values()])
-        noise = np.split(normal_pairs(int(ends[-1]), DRAWS // 2), ends[:-1], axis=1)
+        noise = np.split(normal_pairs(int(ends[-1]), number // 2), ends[:-1], axis=1)
         pairs = zip(parts.items(), noise, strict=True)
         return {name: part.at_noise(own) for (name, part), own in pairs}
     with jax.enable_x64(True):
-        return jax.tree.map(jnp.asarray, shared).sample(jax.random.key(0), (DRAWS,))
+        return jax.tree.map(jnp.asarray, shared).sample(jax.random.key(0), (number,))
 
 
 @program
@@ -198,10 +196,10 @@ def _given(model: Any, z: Any, records: Any) -> Any:
 
 
 @program
-def _log_predictive(model: Any, z: Any, laws: Any, data: Any) -> Any:
-    # In batches of draws, to limit memory if there are many records.
+def _log_predictive(model: Any, z: Any, laws: Any, data: Any, some: int = 32) -> Any:
+    # In batches of some draws, to limit memory if there are many records.
     def one(draw):
         return model.log_predictive(*draw, data)
 
-    values = jax.lax.map(one, (z, laws), batch_size=AT_A_TIME)
+    values = jax.lax.map(one, (z, laws), batch_size=some)
     return jax.scipy.special.logsumexp(values, 0) - jnp.log(len(values))

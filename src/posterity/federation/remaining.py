@@ -26,21 +26,27 @@ from posterity.ledger import Ledger
 
 TOLERANCE = 1e-3
 """Largest remaining change, in nats, of a posterior that counts as converged."""
-FIRST = 10
-"""Number of first rounds in which growing changes do not yet count as divergence."""
-MOST_LEFT = 1e6
-"""Distance in nats from which it is reported as infinite, as most of its digits are lost."""
-MOST_NOISY = 256
-"""Largest number of parameters for which the distance of a noisy run to its optimum is computed."""
-LOOKS = 5
-"""Evaluations by the line search of one visit, on average."""
-MEASUREMENT = 15
-"""Evaluations by a measurement of what is left from whose end a run goes on, on average."""
-QUESTIONS = 200
-"""Questions to sites that second starts may ask however few the run took: where sites are few they
-cost little, and starts from far away take some 50 evaluations."""
 SAMPLES = 64
 """Number of estimates that are averaged where gradients are noisy."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Limits of what is measured of a run."""
+
+    first: int = 10
+    """Number of first rounds in which growing changes do not yet count as divergence."""
+    left: float = 1e6
+    """Distance in nats from which it is reported as infinite, as most of its digits are lost."""
+    noisy: int = 256
+    """Largest number of parameters for which the distance of a noisy run to its optimum is
+    computed."""
+    evaluations: float = 400
+    """Evaluations by all sites together that second starts may take however few the run took: where
+    sites are few they cost little, and starts from far away take some hundred by each."""
+
+
+LIMITS = Limits()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,21 +102,17 @@ class Position:
         due = is_due(self.agreement) and self.contributing
         if not due:
             return None
-        most = max(self.evaluations, QUESTIONS / len(self.contributing))
+        most = max(self.evaluations, LIMITS.evaluations / len(self.contributing))
         most = self.agreement.restart_budget * most
         return second_start(self.federation, self.state, self.tolerance, most)
 
     @property
     def evaluations(self) -> float:
-        """About how many evaluations of all sites the run has taken: in visits, by measurements
-        from whose ends it went on, and by that of what is left.
+        """Evaluations of the log likelihood by a site, on average: in visits, by measurements from
+        whose ends the run went on, and by that of what is left.
         """
-        update = self.agreement.update
-        each = LOOKS if update.searches else update.steps or 1
-        restarted = sum(visit.outcome == "restarted" for visit in self.trace)
-        ends = restarted / max(len(self.contributing), 1)
-        last = 0 if self.descended is None else self.descended.evaluations
-        return each * self.state.step / self.round + MEASUREMENT * ends + last
+        visits = sum(visit.evaluations for visit in self.trace) / max(len(self.contributing), 1)
+        return visits + (0 if self.descended is None else self.descended.evaluations)
 
     @functools.cached_property
     def descended(self) -> Descended | None:
@@ -139,7 +141,7 @@ class Position:
             left = math.inf if self.descended is None else self.descended.left
         else:
             left = measured(self, lambda run: certify(run).upper)
-        return left if left <= MOST_LEFT else math.inf
+        return left if left <= LIMITS.left else math.inf
 
     @property
     def bound(self) -> float:
@@ -164,7 +166,7 @@ class Position:
         if len(self.contributing) == 1 and self.agreement.update.searches:
             return False
         now, before = self._lengths
-        late = self.state.step > FIRST * self.round
+        late = self.state.step > LIMITS.first * self.round
         return late and before is not None and now is not None and now > max(2 * before, 1)
 
     @property
@@ -186,7 +188,7 @@ def measurable(agreed: Agreement) -> bool:
     """Return whether what is left can be measured by gradients without noise. If a run is noisy and
     has many parameters, that takes too long.
     """
-    long = agreed.update.noisy and agreed.prior.event_size > MOST_NOISY
+    long = agreed.update.noisy and agreed.prior.event_size > LIMITS.noisy
     return agreed.line_search is not None and not long
 
 

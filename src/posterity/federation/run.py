@@ -178,14 +178,10 @@ class Run(Position):
         """Return the run after as many sweeps as convergence takes, at most ``sweeps``. Errors are
         those of ``advance``.
         """
-        run = self
-        looks = NOISY_ROUNDS if self.agreement.update.noisy else 1
-        for done in range(0, sweeps, looks):
-            if done and is_final(run):
-                break
-            run = run.from_better().sweep(min(looks, sweeps - done)).newton_step()
-            run._reported(progress, done + looks, sweeps)
-        return run
+        run = dataclasses.replace(self, schedule=Sequential())
+        run = run.converge(steps=sweeps, progress=progress)
+        run = dataclasses.replace(run, schedule=self.schedule)
+        return run._with(run.state, run.agreement.sites)
 
     def from_better(self) -> "Run":
         """Return the run at the end of its second start if that is better, at the optimum if that
@@ -198,7 +194,7 @@ class Run(Position):
             with contextlib.suppress(PosterityError):
                 second = self.second
         if second is not None and second.is_better(self.tolerance):
-            return self._restarted_at(second.state)
+            return self._restarted_at(second.state, second.evaluations)
         update = self.agreement.update
         walks = isinstance(self.schedule, OverGraph) and applies(self.agreement)
         if update.noisy or update.pools or walks or not measurable(self.agreement):
@@ -206,7 +202,7 @@ class Run(Position):
         ended = self.descended if stuck else self.__dict__.get("descended")
         if ended is None or not self.tolerance < ended.left < math.inf:
             return self
-        return self._restarted_at(ended.state)
+        return self._restarted_at(ended.state, ended.evaluations)
 
     @as_found()
     def newton_step(self) -> "Run":
@@ -224,7 +220,7 @@ class Run(Position):
             if self.agreement.on_error == "raise":
                 raise
             return self
-        return self._with(ended.state, self.agreement.sites) if ended.evaluations > 1 else self
+        return self._with(ended.state, self.agreement.sites) if ended.asked > 1 else self
 
     @as_found()
     def advance(self, steps: int, *, progress: ProgressCallback | None = None) -> "Run":
@@ -399,9 +395,13 @@ class Run(Position):
         rest = dataclasses.replace(pending, visits=(), bases={}, asked={})
         return dataclasses.replace(run, state=dataclasses.replace(state, pending=rest))
 
-    def _restarted_at(self, state: State) -> "Run":
-        """Return the run with a state whose factors are all new; marks earlier visits outdated."""
-        restarted = (Visit(state.step, site, "restarted") for site in self.contributing)
+    def _restarted_at(self, state: State, evaluations: float = 0) -> "Run":
+        """Return the run with a state whose factors are all new, found by so many evaluations by
+        each site; marks earlier visits outdated.
+        """
+        step = state.step
+        looks = round(evaluations)
+        restarted = (Visit(step, s, "restarted", evaluations=looks) for s in self.contributing)
         run = dataclasses.replace(self, trace=History.of(self.trace).then(restarted))
         return run._with(state, state.entries)
 

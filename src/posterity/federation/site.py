@@ -35,25 +35,34 @@ from posterity.federation.messages import (
     Report,
 )
 from posterity.inference.descent import dtype_of, not_finite
-from posterity.inference.estimators import Evaluator
+from posterity.inference.estimators import MORE, Evaluator
+from posterity.inference.joint import is_gaussian, joint_mean, pieces
 from posterity.inference.update import LocalUpdate, TrainedApart, UpdateInfo, exact_factor
 from posterity.models import FunctionModel, Model, PredictorModel, Records
 from posterity.models.by_record import check_by_record
-from posterity.runtime.jax_loaded import jax_module
+from posterity.runtime.jax_loaded import is_jax, jax_module
 from posterity.runtime.lazy import eqx, jax, jnp
 from posterity.runtime.programs import jitted, program, release_programs
 
-ERROR = 5e-5
-"""Displacement of a posterior by quadrature error, in nats, above which more nodes are used."""
-OF_MOVE = 1e-2
-"""Largest displacement by quadrature error, as a share of the change by the visit, at which no more
-nodes are used either. ``federate`` without ``steps`` makes further visits, with more nodes, unless
-the displacement is within the tolerance."""
-MOST_ERROR = 1e6
-"""Largest reported error, in nats, of tails beyond the nodes and of messages in partial pooling,
-which have no bound; engines refuse huge numbers."""
-NEAR = 0.1
-"""Largest such displacement for which the result is the starting point with more nodes."""
+
+@dataclasses.dataclass(frozen=True)
+class Enough:
+    """When sums over nodes are exact enough, so that no more nodes are used."""
+
+    error: float = 5e-5
+    """Displacement of a posterior by quadrature error, in nats."""
+    of_move: float = 1e-2
+    """The same as a share of the change by the visit. ``federate`` without ``steps`` makes further
+    visits, with more nodes, unless the displacement is within the tolerance."""
+    near: float = 0.1
+    """Largest displacement for which the result is the starting point with more nodes, and largest
+    rest of a line search, in nats, after which more nodes are used."""
+    most: float = 1e6
+    """Largest reported error, in nats, of tails beyond the nodes and of messages in partial
+    pooling, which have no bound; engines refuse huge numbers."""
+
+
+NODES = Enough()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,26 +166,32 @@ class Site:
         records = self._records(update)
         taken = np.asarray(count)
         start: Any = view
+        evaluations = 0
+        work = 1
         while True:
             new, info = self._run(_improve, update, view, factor, records, taken, key)
             if not info.finite:
                 raise not_finite()
+            evaluations += work * int(info.evaluations)
             error = float(info.quadrature_error)
-            finer = None if error <= ERROR else update.finer()
+            # More nodes help no search that ended at a wall, where values are not finite.
+            stuck = float(info.residual) ** 2 / 2 > NODES.near
+            finer = None if error <= NODES.error or stuck else update.finer()
             if finer is None:
                 break
             new = at_rest(new)
             after = view + (new - factor)
-            if error <= OF_MOVE * float(after.kl(start)):
+            if error <= NODES.of_move * float(after.kl(start)):
                 break
             update = finer
-            if error <= NEAR:  # continue from the result of fewer nodes
+            work *= MORE
+            if error <= NODES.near:  # continue from the result of fewer nodes
                 view = after
                 factor = new
         residual = float(info.residual)
         halvings = int(info.halvings)
-        error = error + min(float(info.tail), MOST_ERROR)
-        return Improvement(self.name, canonical(new), halvings, residual, error)
+        error = error + min(float(info.tail), NODES.most)
+        return Improvement(self.name, canonical(new), halvings, residual, error, evaluations)
 
     def report(
         self,
@@ -199,9 +214,8 @@ class Site:
             else:
                 known, error = self._gradient(posterior, factor, samples, key)
             errors.append(error)
-        rough = "value" not in parts
-        if ("rough" in parts or not rough) and "value" not in known:
-            known |= {"value": self._value(posterior, rough=rough)}
+        if "rough" in parts:
+            known |= self._rough(posterior)
         if "elsewhere" in parts:
             values = [self._value(member) for member in looked_at(self.agreement, posterior)]
             known |= {"elsewhere": values_elsewhere(values)}
@@ -225,15 +239,15 @@ class Site:
             pooling: Any = update
             target, pooled = pooling.target(self.model, posterior, factor, self.records)
             # If errors of messages have the same sign at all sites, their lengths add up.
-            error = min(len(self.agreement.sites) * pooled.message_error, MOST_ERROR)
+            error = min(len(self.agreement.sites) * pooled.message_error, NODES.most)
             direction = target - factor
             error = pooled.quadrature_error + error
         elif update.trains:  # training is too slow for several samples
             direction = self.improve(posterior, factor, key=key).factor - factor
         else:
             others = posterior, factor, samples, key
-            direction, variance, tail, error = self._by_enough_nodes(_gradient, update, *others)
-        error = error + min(float(tail), MOST_ERROR)
+            direction, variance, tail, error, _ = self._by_enough_nodes(_gradient, update, *others)
+        error = error + min(float(tail), NODES.most)
         direction = canonical(direction)
         numbers = [direction.natural_parameters, variance, error]
         if not all(np.isfinite(part).all() for part in numbers):
@@ -247,18 +261,19 @@ class Site:
         found: Any
         if update.needs_jax(self.model):
             seen = self._seen(posterior, "quadrature_error")
-            found = (seen.value, seen.gradient, seen.tail, seen.quadrature_error)
-            known = bool(seen.finite)
+            found = seen.value, seen.gradient, seen.tail, seen.quadrature_error, seen.evaluations
+            finite = bool(seen.finite)
         else:
             found = self._by_enough_nodes(_evaluated, update, posterior)
-            known = True
-        value, gradient, tail, error = found
+            finite = True
+        value, gradient, tail, error, looks = found
         direction = canonical(gradient - factor)
         numbers = value, error, direction.natural_parameters
-        if not (known and all(np.isfinite(each).all() for each in numbers)):
+        if not (finite and all(np.isfinite(each).all() for each in numbers)):
             return {"direction": None}, 0.0
-        error = float(error) + min(float(tail), MOST_ERROR)
-        return {"direction": direction, "value": float(value)}, error
+        error = float(error) + min(float(tail), NODES.most)
+        known = {"direction": direction, "value": float(value), "evaluations": int(looks)}
+        return known, error
 
     @property
     def _evaluator(self) -> LocalUpdate | None:
@@ -266,21 +281,30 @@ class Site:
         update = self.agreement.line_search
         return update if update is not None and isinstance(update.estimator, Evaluator) else None
 
-    def _value(self, posterior: ExponentialFamily, *, rough: bool = False) -> float | None:
-        """Return ``E_q[log likelihood]/α``, or None if it is not available. There are enough nodes;
-        if it is ``rough``, Gaussians are evaluated at their mean.
-        """
+    def _value(self, posterior: ExponentialFamily) -> float | None:
+        """Return ``E_q[log likelihood]/α`` by nodes enough, or None if it is not available."""
         update = self._evaluator
         if update is None:
             return None
-        if rough and all(part.gaussian and part.batch_shape == () for part in posterior.parts()):
-            value = float(self._run(_at_mean, update, posterior, self._records(update)))
-        elif update.needs_jax(self.model):
+        if update.needs_jax(self.model):
             seen = self._seen(posterior, "value_error")
             value = float(seen.value if seen.finite else math.nan)  # pyright: ignore
         else:
             value = float(self._by_enough_nodes(_value, update, posterior)[0])
         return value if math.isfinite(value) else None
+
+    def _rough(self, posterior: ExponentialFamily) -> dict[str, Any]:
+        """Return the log likelihood / α at the mean of Gaussians, with its slope if that is known;
+        of other families the expectation.
+        """
+        update = self._evaluator
+        if update is None or not is_gaussian(posterior):
+            return {"value": self._value(posterior)}
+        value, slope = self._run(_at_mean, update, posterior, self._records(update))
+        if not np.isfinite(value):
+            return {}
+        finite = slope is not None and np.isfinite(slope).all()
+        return {"value": float(value), "slope": np.asarray(slope) if finite else None}
 
     def _seen(self, posterior: ExponentialFamily, error: str) -> UpdateInfo:
         """Return the evaluation of a posterior by the program of line searches, as another one
@@ -290,35 +314,46 @@ class Site:
         assert update is not None, "there is a line search"
         records = self._records(update)
         start = np.asarray(-1)
+        looks = 0
+        work = 1
         while True:
-            run = self._run(_improve, update, posterior, posterior, records, start, None)
-            finer = update.finer() if float(getattr(run[1], error)) > ERROR else None
+            _, seen = self._run(_improve, update, posterior, posterior, records, start, None)
+            looks += work * int(seen.evaluations)
+            lacking = seen.finite and float(getattr(seen, error)) > NODES.error
+            finer = update.finer() if lacking else None
             if finer is None:
-                return run[1]
+                return seen._replace(evaluations=looks)
             update = finer
+            work *= MORE
 
     def _curvature(self, posterior: ExponentialFamily) -> tuple[dict[str, Any], float]:
         """Return the report's curvature parts, with enough nodes, and the remaining error."""
         update = self._evaluator
         if update is None:
             return {}, 0.0
-        *result, error = self._by_enough_nodes(_curvature, update, posterior)
+        *result, error, looks = self._by_enough_nodes(_curvature, update, posterior)
         (value, slope, bend), fixed = map(np.asarray, result[:3]), at_rest(result[3])
         parts = [value, fixed.natural_parameters, slope, bend, error]
         if not all(np.isfinite(part).all() for part in parts):
             return {}, 0.0
         known = {"value": float(value), "fixed_point": fixed, "slope": slope, "curvature": bend}
-        return known, float(error)
+        return {**known, "evaluations": looks}, float(error)
 
     def _by_enough_nodes(self, function: Any, update: Any, posterior: Any, *others: Any) -> Any:
-        """Call a function with enough nodes; the last part of its result is the error."""
+        """Call a function with enough nodes; the last part of its result is the error. Return the
+        result and the number of evaluations, two each time.
+        """
         records = self._records(update)
+        looks = 0
+        work = 2
         while True:
             found = self._run(function, update, posterior, records, *others)
-            finer = update.finer() if float(found[-1]) > ERROR else None
+            looks += work
+            finer = update.finer() if float(found[-1]) > NODES.error else None
             if finer is None:
-                return found
+                return *found, looks
             update = finer
+            work *= MORE
 
     def _records(self, update: LocalUpdate) -> Records:
         return self._on_device if update.needs_jax(self.model) else self._in_numpy
@@ -564,10 +599,23 @@ def _curvature(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, ...]
     return value, curved.slope / temperature, curved.curvature / temperature, factor, error
 
 
-def _at_mean(update: Any, model: Any, q: Any, records: Any) -> Any:
-    """Return the log likelihood / α at the mean of Gaussians."""
-    means = [part.mean for part in q.parts()]
-    return model.total(q.join_event(means), records.widened()) / update.temperature
+def _at_mean(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, Any]:
+    """Return the log likelihood / α at the mean of Gaussians, and its slope; None in NumPy if the
+    model has no predictor.
+    """
+    records = records.widened()
+    mean = joint_mean(q)
+
+    def total(z):
+        return model.total(q.join_event(pieces(q, z)), records) / update.temperature
+
+    if is_jax(mean):
+        return jax.value_and_grad(total)(mean)
+    if not isinstance(model, PredictorModel):
+        return total(mean), None
+    x, y = records.data
+    slopes = model.predictor_value_and_slope(x @ mean, y)[1]
+    return total(mean), (records.weights * slopes) @ x / update.temperature
 
 
 _PROGRAMS = {

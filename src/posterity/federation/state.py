@@ -174,6 +174,8 @@ class Visit:
     quadrature_error: float = 0.0
     """Estimated displacement of the posterior, in nats, by the error of sums over nodes."""
     error: str | None = None
+    evaluations: int = 0
+    """Evaluations of the site's log likelihood, with more nodes counted as several."""
 
 
 def distance(before: ExponentialFamily, after: ExponentialFamily) -> float:
@@ -243,7 +245,8 @@ def answered(
     moved = None if exact else distance(state.posterior, after.posterior)
     outcome = "refused" if committed is None else "updated"
     measured = halvings + answer.halvings, answer.residual, moved, answer.quadrature_error
-    return after, Visit(state.step, site, outcome, *measured)
+    looks = answer.evaluations
+    return after, Visit(state.step, site, outcome, *measured, evaluations=looks)
 
 
 def all_answered(

@@ -14,13 +14,12 @@ from posterity.families import ExponentialFamily
 from posterity.families.names import described
 from posterity.federation.agreement import Agreement
 from posterity.federation.certificate import Certificate
-from posterity.federation.elsewhere import compared_elsewhere, is_due
+from posterity.federation.elsewhere import ELSEWHERE, compared_elsewhere, is_due
 from posterity.federation.gossip import OverGraph
 from posterity.federation.messages import Part, Report
 from posterity.federation.newton import applies, newton_of
-from posterity.federation.optima import ELSEWHERE
 from posterity.federation.remaining import (
-    FIRST,
+    LIMITS,
     TOLERANCE,
     Position,
     allowed_nats,
@@ -51,7 +50,7 @@ APART = (
     "a walk cannot move means together, as columns that hang together need: centre them, or take "
     "a full Gaussian, or a schedule with a server"
 )
-"""The reason if a posterior with independent means has not converged after ``FIRST`` rounds."""
+"""The reason if a posterior with independent means has not converged after the first rounds."""
 
 
 def status_of(run: Position) -> Status:
@@ -93,7 +92,7 @@ def status_of(run: Position) -> Status:
 
 def _walks(run: Position) -> bool:
     """Return whether a walk had its time, and cannot move means together that have to."""
-    late = run.state.step > FIRST * run.round
+    late = run.state.step > LIMITS.first * run.round
     return late and isinstance(run.schedule, OverGraph) and applies(run.agreement)
 
 
@@ -216,7 +215,7 @@ def _elsewhere(
     if not (reports and is_due(agreed)):
         return [], []
     values = [report.elsewhere for report in reports.values()]
-    allowed = min(allowed, ELSEWHERE)
+    allowed = min(allowed, ELSEWHERE.better)
     compared = compared_elsewhere(agreed, posterior, values, allowed)
     if compared is None:
         return ["no values of the free energy elsewhere"], []

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from posterity.arguments import at_least
 from posterity.arrays.linear_algebra import symmetric
 from posterity.arrays.tree import static
 from posterity.families import ExponentialFamily
@@ -24,12 +23,19 @@ from posterity.inference.estimators import (
     BLOCK,
     NODES_LIMIT,
     Curved,
-    Evaluator,
     Expectation,
     Flag,
+    Nodal,
     over_records,
 )
-from posterity.inference.joint import joint_mean, pieces, slope_in_mean, unwhitened, whitened
+from posterity.inference.joint import (
+    is_gaussian,
+    joint_mean,
+    pieces,
+    slope_in_mean,
+    unwhitened,
+    whitened,
+)
 from posterity.inference.predictors import Predictors, predictors_of
 from posterity.models import Model, Records
 from posterity.models.nodes import AXES, hermite_grid, normal_nodes, normal_pairs
@@ -37,8 +43,8 @@ from posterity.runtime.lazy import jax, jnp
 
 ENTRIES = 2**13
 """Largest array size: nodes of a block times records times predictors."""
-FAR = 1e-9
-"""Probability of a node, at six deviations, up to which a log likelihood may be non-finite."""
+FAR = 1e-6
+"""Probability of a node, at five deviations, up to which a log likelihood may be non-finite."""
 NONE = 1e-20
 """Probability up to which a node of a grid is left out; together these have 1e-17 at most. So
 expectations of ``exp(s u)``, with ``u`` in deviations of a predictor, are too small from ``s = 7``
@@ -147,7 +153,8 @@ def seen(
     far = jnp.concatenate([jnp.zeros(len(nodes), mean.dtype), theirs.astype(mean.dtype)])
     nodes = jnp.concatenate([nodes, outer.astype(mean.dtype)])
     chances = jnp.pad(chances, (0, len(outer)))
-    some = max(1, min(len(nodes), ENTRIES // max(size * number, 1)))
+    turns = min(len(nodes), -(-len(nodes) * size * number // ENTRIES))
+    some = -(-len(nodes) // turns)
     lacking = -len(nodes) % some
     nodes = jnp.pad(nodes, ((0, lacking), (0, 0))).reshape(-1, some, number)
     chances, far = (jnp.pad(own, (0, lacking)).reshape(-1, some) for own in (chances, far))
@@ -264,7 +271,7 @@ def grids(number: int, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(np.pad(n, (lacking(n), (0, 0))), np.pad(p, lacking(n))) for n, p in grids]
 
 
-class Cubature(Evaluator):
+class Cubature(Nodal):
     """Gaussians, and Products of them: the mean over fixed nodes, from gradients only.
 
     Nodes are an antithetic quasi-random normal sample of unit covariance, so the sum is exact for
@@ -277,18 +284,17 @@ class Cubature(Evaluator):
     Source: giordano2024.
     """
 
-    nodes: int = static(default=128)
     most: int = static(default=NODES_LIMIT)
     """Largest number of nodes of a refined sum."""
 
-    nodal: ClassVar[bool] = True
     fitting: ClassVar[str] = "differentiable log likelihoods under Gaussians, or Products of them"
 
-    def __post_init__(self) -> None:
-        at_least(8).check(nodes=self.nodes)
+    @property
+    def limit(self) -> int:
+        return self.most
 
     def _serves(self, q: ExponentialFamily) -> bool:
-        return all(part.gaussian and part.batch_shape == () for part in q.parts())
+        return is_gaussian(q)
 
     def evaluate(
         self, model: Model, q: ExponentialFamily, records: Records, *, otherwise: Flag = False
@@ -379,9 +385,6 @@ class Cubature(Evaluator):
     def number(self, size: int) -> int:
         """Return the number of nodes for ``size`` coordinates, which grows with ``size``."""
         return 2 * (self.nodes // 2) * -(-size // 32)
-
-    def finer(self) -> "Cubature | None":
-        return None if 4 * self.nodes > self.most else Cubature(4 * self.nodes, self.most)
 
 
 def _unless_flat(value: Any, sloped: Any, varied: Any) -> Any:

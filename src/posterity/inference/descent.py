@@ -26,7 +26,7 @@ from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Float, Int, Number, Real
 from posterity.errors import ParameterError
 from posterity.families import ExponentialFamily
-from posterity.inference.joint import slope_in_mean
+from posterity.inference.joint import is_gaussian, slope_in_mean
 from posterity.models.nodes import normal_pairs
 from posterity.runtime.jax_loaded import is_jax
 from posterity.runtime.lazy import jax, jnp
@@ -46,21 +46,6 @@ FAR = 1e4
 likelihoods grow without bound, the expectations of a wide posterior may depend on tails only."""
 NARROWER, LEVELS, PLACES = 16.0, 8, 16
 """Starts: precisions multiplied by 16, up to 8 times, at the mean; also at 32 or more others."""
-MOST = 128
-"""Largest number of coordinates for L-BFGS on a full triangular root."""
-LOOKS = 600
-"""Largest number of evaluations of L-BFGS."""
-GAIN = 1e-13
-"""Relative decrease of the free energy that a further step of L-BFGS must predict."""
-SHORT, LONG = 1e-2, 4.0
-"""The least and the largest share of a whole step that a secant may propose."""
-SLOWLY = 0.25
-"""Share of the squared slope that a whole step leaves, in a quick descent, above which the next
-step is a secant's: smaller shares are as small after as many whole steps."""
-QUICK, LITTLE, SMALL = 0.05, 1e-10, 1e-6
-"""The last step of a quick descent is taken without an evaluation at its end under three
-conditions: the step before reduced the squared slope to at most the first share; the same reduction
-leaves at most the second number of nats; and the reported squared slope is at most the third."""
 
 
 _watcher: ContextVar[ProgressCallback | None] = ContextVar("_watcher", default=None)
@@ -163,16 +148,24 @@ def dtype_of(q: ExponentialFamily) -> Any:
     return np.result_type(*(leaf.dtype for leaf in leaves(q)))
 
 
-def secant_rate(before: Point, after: Point, rate: Number, otherwise: Number) -> Any:
+def secant_rate(
+    before: Point,
+    after: Point,
+    rate: Number,
+    otherwise: Number,
+    *,
+    shortest: float = 1e-2,
+    longest: float = 4.0,
+) -> Any:
     """Return the share of a whole step to try next, at which the direction would vanish if it went
-    on to change as with the last step (in the Fisher metric at ``after``); ``otherwise`` if the
-    energy is not convex along that step. Source: barzilai1988.
+    on to change as with the last step (in the Fisher metric at ``after``), between ``shortest`` and
+    ``longest``; ``otherwise`` if the energy is not convex along that step. Source: barzilai1988.
     """
     np_ = namespace(after.value).np
     squared_length = after.at.squared_length
     changed = squared_length(before.direction - after.direction)
     along = (squared_length(before.direction) + changed - after.squared) / 2
-    secant = np_.clip(rate * along / np_.where(changed > 0, changed, 1.0), SHORT, LONG)
+    secant = np_.clip(rate * along / np_.where(changed > 0, changed, 1.0), shortest, longest)
     return np_.where((along > 0) & (changed > 0), secant, otherwise)
 
 
@@ -181,9 +174,9 @@ def beside(q: Any, moved: Bool[Real, ""]) -> Any:
     ``moved`` is true; other families, and batches, unchanged. At a saddle, as where a likelihood is
     symmetric about the prior's mean, rounding would choose the side, and with it the optimum.
     """
-    parts: list[Any] = list(q.parts())
-    if not all(part.gaussian and part.batch_shape == () for part in parts):
+    if not is_gaussian(q):
         return q
+    parts: list[Any] = list(q.parts())
     rng = np.random.default_rng(0)
     least = np.sqrt(np.finfo(dtype_of(q)).eps)
     share = q.xp.np.where(moved, least, 0.0)
@@ -211,6 +204,8 @@ class Descent(NamedTuple):
     """The last evaluation, unless nothing is finite."""
     off: Float[Real, ""]
     """Difference of the free energy from that by other nodes."""
+    evaluations: Int[Real, ""]
+    """Number of evaluations, with those of starts and by other nodes."""
 
 
 class _Search(NamedTuple):
@@ -230,6 +225,7 @@ class _Search(NamedTuple):
     """True if the search is over: after ``done``, other nodes are evaluated once at its end."""
     ahead: Any
     """True if the search ends with a full step that is not evaluated."""
+    evaluations: Any
 
 
 def descend(
@@ -244,6 +240,10 @@ def descend(
     rough: Callable[[], Any] | None = None,
     by_nodes: bool = True,
     quick: bool = False,
+    slowly: float = 0.25,
+    quickly: float = 0.05,
+    little: float = 1e-10,
+    small: float = 1e-6,
 ) -> Descent:
     """Minimise the free energy from ``q`` with at most ``most`` evaluations.
 
@@ -255,6 +255,12 @@ def descend(
     once the step before has left little. ``residual`` is that of the last evaluation, since fast
     coordinates may hide a slow one. If ``most`` is zero, only ``q`` itself is evaluated. Pure and
     traceable.
+
+    Where a whole step leaves more than the share ``slowly`` of the squared slope in a quick
+    descent, the next step is a secant's: smaller shares are as small after as many whole steps. The
+    last step is taken without an evaluation at its end under three conditions: the step before left
+    at most the share ``quickly`` of the squared slope; the same reduction leaves at most ``little``
+    nats; and the reported squared slope is at most ``small``.
     """
     starts = _starts(q, rough)
     np_ = q.xp.np
@@ -289,17 +295,17 @@ def descend(
         looks = np_.where(begins, 0, search.looks) + 1
         settled = taken & begins & (temperature * result.squared <= 2 * RULE.close)
         share = result.squared / best.squared
-        little = (share <= QUICK) & (result.squared * share <= LITTLE) & (result.squared <= SMALL)
-        ahead = taken & started & little & quick
+        nearly = (share <= quickly) & (result.squared * share <= little) & (result.squared <= small)
+        ahead = taken & started & nearly & quick
         done = (started & verdict.ended) | ((started | begins) & (looks >= most)) | settled | ahead
         # Whole steps that leave little are nearly Newton's.
-        slowly = verdict.taken & ~ended & (share > (SLOWLY if quick else 0.0))
+        turned = verdict.taken & ~ended & (share > (slowly if quick else 0.0))
 
         def secant():
             return secant_rate(best, result, search.rate, verdict.rate)
 
         rate = either(
-            slowly, secant, lambda: either(ended, lambda: search.rate, lambda: verdict.rate)
+            turned, secant, lambda: either(ended, lambda: search.rate, lambda: verdict.rate)
         )
         return _Search(
             best=either(taken, lambda: result, lambda: best),
@@ -316,6 +322,7 @@ def descend(
             off=np_.where(ended, abs(result.value - best.value), search.off),
             checked=ended if by_nodes else done,
             ahead=search.ahead | ahead,
+            evaluations=search.evaluations + 1,
         )
 
     def goes_on(search: _Search) -> Any:
@@ -329,14 +336,15 @@ def descend(
     no = np_.asarray(False)
     nothing = Point(q, q.zero(), number(np_.inf), number(0), number(np_.inf), no)
     none = number(0)
-    start = _Search(nothing, number(1.0), zero, zero, no, no, none, none, none, no, no)
+    start = _Search(nothing, number(1.0), zero, zero, no, no, none, none, none, no, no, zero)
     with np.errstate(all="ignore"):  # points have a flag of whether they are finite
         end = q.xp.repeat(goes_on, body, start)
     best = end.best
     there = either(end.ahead, lambda: best.at + best.direction * end.rate, lambda: best.at)
     length = np_.sqrt(best.squared)
     errors = end.uncertainty, end.ahead, end.tail
-    return Descent(there, best.finite, end.halvings, length, *errors, best, end.off)
+    last = best, end.off, end.evaluations
+    return Descent(there, best.finite, end.halvings, length, *errors, *last)
 
 
 def _look(
@@ -378,7 +386,7 @@ def _starts(q: ExponentialFamily, rough: Any) -> Callable[[Any], Any]:
         )
     parts: list[Any] = list(q.parts())
     np_ = q.xp.np
-    if not all(part.gaussian and part.batch_shape == () for part in parts):
+    if not is_gaussian(q):
         return lambda number: q * NARROWER ** np_.minimum(number, LEVELS)
     sizes = [part.own_size for part in parts]
     enough = max(PLACES, 2 * sum(sizes))  # fewer would lie in a plane
@@ -437,11 +445,19 @@ def joint_end(
 
 
 def convex_end(
-    evaluate: Callable[[Any], Any], q: Any, cavity: Any, temperature: float
+    evaluate: Callable[[Any], Any],
+    q: Any,
+    cavity: Any,
+    temperature: float,
+    *,
+    most: int = 600,
+    gain: float = 1e-13,
 ) -> ExponentialFamily:
     """Return the full Gaussian of least free energy, by L-BFGS from ``q``.
 
     ``evaluate(q)`` returns ``E_q[log likelihood]`` as ``value``, ``∇_μ`` of it as ``gradient``.
+    There are at most ``most`` evaluations, and a further step must predict a relative decrease of
+    ``gain``.
     """
     size = q.event_size
     center = q.mean
@@ -477,4 +493,4 @@ def convex_end(
 
     start = np.concatenate([np.zeros(size), np.eye(size)[kept]])
     with np.errstate(all="ignore"):
-        return member(lbfgs(energy, start, most=LOOKS, gain=GAIN)[0])[0]
+        return member(lbfgs(energy, start, most=most, gain=gain)[0])[0]

@@ -8,7 +8,7 @@ conjugate factor, a quadrature and a Monte Carlo estimate have the same type.
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,8 @@ PREDICTOR_NODES = 64
 """Default number of nodes along a predictor."""
 NODES_LIMIT = 4096
 """Largest number of nodes of a refined sum."""
+MORE = 4
+"""Factor by which the nodes of a refined sum are more."""
 BLOCK = 32
 """Number of records that are evaluated together at all nodes. Their arrays stay in the processor's
 cache, and blocks of padding are left out."""
@@ -175,8 +177,8 @@ class Evaluator(Estimator):
         del model, q, records
         return self.nodal
 
-    def finer(self) -> "Evaluator | None":
-        """Return an estimator with four times the nodes, or None if there is none."""
+    def finer(self) -> Self | None:
+        """Return an estimator with :data:`MORE` times the nodes, or None if there is none."""
         return None
 
 
@@ -242,9 +244,14 @@ class Nodal(Evaluator):
     def __post_init__(self) -> None:
         at_least(8).check(nodes=self.nodes)
 
-    def finer(self) -> "Evaluator | None":
-        more = 4 * self.nodes
-        return None if more > NODES_LIMIT else dataclasses.replace(self, nodes=more)
+    @property
+    def limit(self) -> int:
+        """The largest number of nodes of a refined sum."""
+        return NODES_LIMIT
+
+    def finer(self) -> Self | None:
+        more = MORE * self.nodes
+        return None if more > self.limit else dataclasses.replace(self, nodes=more)
 
     def _of_half(self, chances: Real, otherwise: Flag) -> Any:
         """Return the probabilities of the nodes; with ``otherwise``, of every other node only."""

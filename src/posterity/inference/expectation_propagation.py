@@ -4,6 +4,7 @@ Source: minka2001.
 """
 
 import contextlib
+import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,18 +15,29 @@ from posterity.models import LinearRegression, PersonalRegression, Records
 from posterity.models.nodes import hermite
 from posterity.runtime.lazy import jax
 
-PREDICTOR_NODES = 24
-"""Number of Gauss-Hermite nodes along each record's predictor."""
-SWEEPS, UNDAMPED = 100, 15
-"""Largest number of sweeps of expectation propagation, and number of first ones without damping."""
-REST = 1e-5
-"""Change of a message, in standard deviations of the predictor, at which the sweeps end."""
-LEAST = 1e-9
-"""Smallest precision of a record's message, relative to the precision of its predictor, so that the
-message can change the predictor's mean."""
-GAIN, SHORTEST = 1e-2, 1e-9
-"""Gain in nats below which the ascent to the mode ends, as only a start is needed; smallest share
-of one of its Newton steps."""
+
+@dataclasses.dataclass(frozen=True)
+class Sweeps:
+    """How long expectation propagation goes on, and how exact it is."""
+
+    nodes: int = 24
+    """Number of Gauss-Hermite nodes along each record's predictor."""
+    most: int = 100
+    """Largest number of sweeps."""
+    undamped: int = 15
+    """Number of first sweeps without damping."""
+    rest: float = 1e-5
+    """Change of a message, in standard deviations of the predictor, at which the sweeps end."""
+    least: float = 1e-9
+    """Smallest precision of a record's message, relative to the precision of its predictor, so that
+    the message can change the predictor's mean."""
+    gain: float = 1e-2
+    """Gain in nats below which the ascent to the mode ends, as only a start is needed."""
+    shortest: float = 1e-9
+    """Smallest share of one of its Newton steps."""
+
+
+SWEEPS = Sweeps()
 
 Vector = Float[np.ndarray, " d"]
 Matrix = Float[np.ndarray, "d d"]
@@ -99,8 +111,8 @@ class Likelihood:
         prior = Normal.matched(mean, covariance, diagonal=False)
         if self.nu is None:
             self.nu, self.tau = self._mode(prior)
-        u, chances = hermite(PREDICTOR_NODES)
-        for sweep in range(SWEEPS):
+        u, chances = hermite(SWEEPS.nodes)
+        for sweep in range(SWEEPS.most):
             both = prior.plus(Normal(x.T @ self.nu, (x.T * self.tau) @ x))
             c = both.covariance
             m = x @ (c @ both.linear)
@@ -118,7 +130,7 @@ class Likelihood:
             first = tilted @ u
             second = np.maximum(tilted @ u**2 - first**2, 1e-12)
             rest = 1 - self.tau * v  # the cavity's precision, in units of 1 / v
-            tau = np.maximum(1 / second - rest, np.where(weights > 0, LEAST, 0.0)) / v
+            tau = np.maximum(1 / second - rest, np.where(weights > 0, SWEEPS.least, 0.0)) / v
             # The mean is matched even if the precision is at its bound.
             nu = (m + d * first) * (tau + rest / v) - (m / v - self.nu)
             usable = (rest > 1e-8) & (second > 1e-10)
@@ -128,11 +140,11 @@ class Likelihood:
                 raise not_finite()
             mean = np.abs((nu - self.nu) - (tau - self.tau) * m) * d
             moved = max(mean.max(), (np.abs(tau - self.tau) * v).max())
-            share = 1.0 if sweep < UNDAMPED else 0.5
+            share = 1.0 if sweep < SWEEPS.undamped else 0.5
             self.nu = self.nu + share * (nu - self.nu)
             self.tau = self.tau + share * (tau - self.tau)
-            self.left = 0.0 if moved <= REST else moved**2 * len(x) / 2
-            if moved <= REST:
+            self.left = 0.0 if moved <= SWEEPS.rest else moved**2 * len(x) / 2
+            if moved <= SWEEPS.rest:
                 break
         return Normal(x.T @ self.nu, (x.T * self.tau) @ x)
 
@@ -146,19 +158,19 @@ class Likelihood:
         x = self.x
         beta = prior.mean
         value = self._posterior(prior, beta)
-        for _ in range(SWEEPS):
+        for _ in range(SWEEPS.most):
             slope, bend = self._derivatives(x @ beta)
             gradient = prior.linear - prior.precision @ beta + x.T @ slope
             step = np.linalg.solve(prior.precision + (x.T * bend) @ x, gradient)
             share = 1.0
             while not (new := self._posterior(prior, beta + share * step)) >= value:
                 share /= 2
-                if share < SHORTEST:
+                if share < SWEEPS.shortest:
                     return slope + bend * (x @ beta), bend
             gain = new - value
             beta = beta + share * step
             value = new
-            if gain < GAIN:
+            if gain < SWEEPS.gain:
                 break
         slope, bend = self._derivatives(x @ beta)
         return slope + bend * (x @ beta), bend

@@ -13,12 +13,16 @@ from posterity.arrays.typing import Float, Real
 from posterity.families import ExponentialFamily
 
 
+def is_gaussian(q: ExponentialFamily) -> bool:
+    """Return whether a distribution is an unbatched Gaussian or a Product of such Gaussians."""
+    return all(part.gaussian and part.batch_shape == () for part in _parts(q))
+
+
 def is_joint(q: ExponentialFamily) -> bool:
     """Return whether a distribution consists of Gaussians with some independent coordinates."""
-    parts: Any = q.parts()
-    if not all(part.gaussian and part.batch_shape == () for part in parts):
-        return False
-    return (len(parts) > 1 or parts[0].diagonal) and q.event_size > 1
+    parts = _parts(q)
+    apart = len(parts) > 1 or parts[0].diagonal
+    return is_gaussian(q) and apart and q.event_size > 1
 
 
 def joint_mean(q: ExponentialFamily) -> Float[Real, " d"]:

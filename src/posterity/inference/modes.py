@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
-from jaxtyping import Bool, Float, PyTree
 
 from posterity.arrays.search import lbfgs
+from posterity.arrays.typing import Bool, Float, PyTree
 from posterity.runtime.lazy import jax
 
 
@@ -102,22 +102,27 @@ class Ends(NamedTuple):
 def climbs(
     look: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
     begin: Float[np.ndarray, "n d"],
-    unit: Float[np.ndarray, " d"],
+    unit: Float[np.ndarray, "d *d"],
     *,
     most: int,
+    gain: float = 1e-10,
 ) -> Ends:
-    """Climb a log density from all points at once, by L-BFGS in coordinates of the size ``unit``.
+    """Climb a log density from all points at once, by L-BFGS in coordinates of the size ``unit``
+    (d,), or of which it is the matrix (d, d).
 
     ``look`` returns minus the log density (n,) and its slopes (n, d) at points (n, d); ``most`` is
-    the number of evaluations of each climb.
+    the number of evaluations of each climb, and ``gain`` the relative gain at which it ends.
     """
 
-    def least(v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        energies, slopes = look(begin + unit * v)
-        return energies, slopes * unit
+    def place(v: np.ndarray) -> np.ndarray:
+        return begin + (v @ unit.T if unit.ndim == 2 else v * unit)
 
-    moves, energies, looks = lbfgs(least, np.zeros_like(begin), most=most)
-    return Ends(begin + unit * moves, np.asarray(energies), looks * len(begin))
+    def least(v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        energies, slopes = look(place(v))
+        return energies, slopes @ unit if unit.ndim == 2 else slopes * unit
+
+    moves, energies, looks = lbfgs(least, np.zeros_like(begin), most=most, gain=gain)
+    return Ends(place(moves), np.asarray(energies), looks * len(begin))
 
 
 def in_batches(function: Callable[[Any], Any], rows: PyTree, size: int) -> Any:

@@ -8,6 +8,7 @@ With the message, ``β`` and ``c`` are integrated out in closed form for every `
 the curvature in ``s``, which natural-gradient steps use (bui2018), have closed forms too.
 """
 
+import dataclasses
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -28,30 +29,43 @@ GRID = {1: 32, 2: 12}
 """Number of Gauss-Hermite nodes per log spread, by the number of log spreads."""
 CHECKED = {1: 40, 2: 16}
 """The same for a second, finer grid, which shows the error of the first one."""
-REACH = 10.6
-"""Range of the nodes of a grid, in standard deviations (56 nats)."""
-STEPS = 20
-"""Largest number of natural-gradient steps of the log spreads in one visit."""
-REFRESHED = 3
-"""Number of first steps before which the message of the records is recomputed."""
-SMALL = 1e-10
-"""Estimated change in nats up to which no further step is made. What n sites leave in one direction
-adds to n^2 times as much: a millionth of a nat would displace the posterior of 30 by 1e-3."""
-SLACK = 1e-2
-"""Squared step length, in nats, that bounds the tolerated rise of the free energy (a tenth)."""
-SHORTEST = 1e-3
-"""Smallest share of a natural-gradient step."""
-FEW, MANY = 0.2, 15
-"""Share of the precision below which a site counts as one of many, and half the number of visits
-after which that is ignored."""
-ASIDE = 3.0**0.5
-"""Displacement of all log spreads, in deviations, to which the message is compared: the outer nodes
-of a sum over three, of probability 1/6 each."""
-FURTHEST = 40.0
-"""Largest log spread of a node; a step that exceeds it is shortened."""
-ERROR, ERROR_OF_MOVE = 5e-5, 1e-2
-"""Largest displacement of the posterior by quadrature error without refinement: in nats, and as a
-share of the change by the visit, since a large change is followed by further visits."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """What a visit may cost, and how exact it is."""
+
+    steps: int = 20
+    """Largest number of natural-gradient steps of the log spreads."""
+    refreshed: int = 3
+    """Number of first steps before which the message of the records is recomputed."""
+    small: float = 1e-10
+    """Estimated change in nats up to which no further step is made. What n sites leave in one
+    direction adds to n^2 times as much: a millionth of a nat would displace the posterior of 30 by
+    1e-3."""
+    slack: float = 1e-2
+    """Squared step length, in nats, that bounds the tolerated rise of the free energy (a tenth)."""
+    shortest: float = 1e-3
+    """Smallest share of a natural-gradient step."""
+    few: float = 0.2
+    """Share of the precision below which a site counts as one of many."""
+    many: int = 15
+    """Half the number of visits after which that is ignored."""
+    aside: float = 3.0**0.5
+    """Displacement of all log spreads, in deviations, to which the message is compared: the outer
+    nodes of a sum over three, of probability 1/6 each."""
+    furthest: float = 40.0
+    """Largest log spread of a node; a step that exceeds it is shortened."""
+    error: float = 5e-5
+    """Largest displacement of the posterior by quadrature error without refinement, in nats."""
+    error_of_move: float = 1e-2
+    """The same as a share of the change by the visit, as a large change is followed by further
+    visits."""
+    reach: float = 10.6
+    """Range of the nodes of a grid, in standard deviations (56 nats)."""
+
+
+EFFORT = Effort()
 
 
 class Marginal(NamedTuple):
@@ -136,13 +150,13 @@ class PartialPooling(LocalUpdate):
 
         From the site's fourth visit on, half of the change is applied, and later decreasing shares,
         so that a few sites with many records do not oscillate. In its first visits, a site with
-        less than a share ``FEW`` of the precision in every direction applies the whole change.
+        less than a share ``few`` of the precision in every direction applies the whole change.
 
         Raises:
             ParameterError: if the log likelihood is not finite near the posterior.
         """
-        new, info = self._refined(model, view, factor, records, STEPS)
-        one_of_many = count < 2 * MANY and _largest_share(new, view) < FEW
+        new, info = self._refined(model, view, factor, records, EFFORT.steps)
+        one_of_many = count < 2 * EFFORT.many and _largest_share(new, view) < EFFORT.few
         share = 1.0 if count < 3 or one_of_many else min(0.5, 12 / (count + 1))
         return (new if share == 1 else factor + (new - factor) * share), info
 
@@ -171,7 +185,7 @@ class PartialPooling(LocalUpdate):
             new = site.factor() if steps else one
             far = steps and site.drawn  # grids are cheap
             moved = float(view.squared_length(new - factor)) / 2 if far else 0.0
-            if error <= max(ERROR, ERROR_OF_MOVE * moved) or 4 * count > self.most:
+            if error <= max(EFFORT.error, EFFORT.error_of_move * moved) or 4 * count > self.most:
                 aside = 0.0 if steps else site.message_error()
                 return new, PooledInfo(float(site.residual), error, aside)
             count *= 4
@@ -199,7 +213,7 @@ class _Site:
     def descend(self, steps: int) -> None:
         """Make natural-gradient steps of the log spreads, each shortened by a line search."""
         for step in range(steps + 1):
-            if step < REFRESHED:
+            if step < EFFORT.refreshed:
                 self.message = self._message(self.spread.mean)
             energy, at = self._energy(self.spread)
             if at is not None and steps and not step:
@@ -215,12 +229,12 @@ class _Site:
             ahead = self._gradient(self.spread, at, 0)
             change = ahead.plus(self.spread.plus(self.others, -1.0), -1.0)
             self.residual = _length(self.spread, change)
-            if step == steps or self.residual**2 / 2 <= SMALL:
+            if step == steps or self.residual**2 / 2 <= EFFORT.small:
                 break
             # Sums over nodes are not exact: near the optimum they may rise while the energy falls.
             share = 1.0
-            slack = min(self.residual**2, SLACK) / 10
-            while share > SHORTEST:
+            slack = min(self.residual**2, EFFORT.slack) / 10
+            while share > EFFORT.shortest:
                 moved = self.spread.plus(change, share)
                 if moved.proper and self._energy(moved)[0] <= energy + slack:
                     break
@@ -260,7 +274,7 @@ class _Site:
         zero = np.zeros((len(self.own), len(self.own)))
         shared = Normal(0 * law.mean, 0 * law.precision)
         spread = Normal(zero[0], zero)
-        for away in (ASIDE * deviation, -ASIDE * deviation):
+        for away in (EFFORT.aside * deviation, -EFFORT.aside * deviation):
             place = self.spread.mean + away
             try:
                 both = self._message(place), self.message
@@ -298,7 +312,7 @@ class _Site:
     def _marginal(self, spread: Normal, nodes: Any) -> Marginal | None:
         """Return the marginal likelihood at these nodes; None if sums over them overflow."""
         s = spread.mean + nodes @ np.linalg.cholesky(spread.covariance).T
-        if not s.max() < FURTHEST:
+        if not s.max() < EFFORT.furthest:
             return None
         law = self.coefficients
         try:
@@ -434,7 +448,7 @@ def grids(size: int, count: int = 64, finer: int = 1) -> list[tuple[Any, Any]]:
 
 def _grid(size: int, nodes: int) -> tuple[Any, Any]:
     places, chances = hermite_grid(size, nodes)
-    kept = (np.abs(places) < REACH).all(1)
+    kept = (np.abs(places) < EFFORT.reach).all(1)
     return places[kept], chances[kept]
 
 

@@ -8,10 +8,12 @@ sites, the coefficients are integrated out in closed form for every ``s``, and t
 sums over nodes, which are placed repeatedly until they cover the density.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse.linalg
 from scipy.special import chdtri, ndtr
 
 from posterity.arguments import BETWEEN
@@ -26,22 +28,38 @@ from posterity.models.nodes import normal_pairs
 
 LINES = {1: (401, 12.0), 2: (61, 8.0)}
 """By number of log spreads: equidistant nodes along each, and their range in deviations."""
-DRAWS, FEWEST, WORK = 4096, 512, 2e9
-"""For more log spreads: largest and smallest number of nodes, and number of operations."""
-TAILS = 5
-"""Smallest degrees of freedom of the Student distribution of nodes, else the number of log spreads;
-the densities of spreads that may be small have long tails."""
-PLACED = 4
-"""Number of placements of the nodes."""
-ENOUGH = 100
-"""Smallest effective sample size of the nodes."""
 BLOCKS = ("coefficients", "log_spread")
 """Blocks that sites share: the population's coefficients, and the log spreads of sites."""
-TURNS, SETTLED, EXACT = 30, 1e-11, 1e-2
-"""Iterations of the search for a site's message, its relative residual at convergence, and the
-relative residual of the linear solve in an iteration."""
-ASTRAY = 0.02
-"""Largest accepted relative residual, as sites may have found factors under other spreads."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """What sums over log spreads and the search for messages cost, and how exact they are."""
+
+    draws: int = 4096
+    """Largest number of nodes for more log spreads than a grid has."""
+    fewest: int = 512
+    """Smallest number of them."""
+    work: float = 2e9
+    """Number of operations that bounds them."""
+    tails: int = 5
+    """Smallest degrees of freedom of the Student distribution of nodes, else the number of log
+    spreads; the densities of spreads that may be small have long tails."""
+    placed: int = 4
+    """Number of placements of the nodes."""
+    enough: float = 100
+    """Smallest effective sample size of the nodes."""
+    turns: int = 30
+    """Iterations of the search for a site's message."""
+    settled: float = 1e-11
+    """Its relative residual at convergence."""
+    exact: float = 1e-2
+    """Relative residual of the linear solve in an iteration."""
+    astray: float = 0.02
+    """Largest accepted relative residual, as sites may have found factors under other spreads."""
+
+
+EFFORT = Effort()
 
 
 class Nodes(NamedTuple):
@@ -134,15 +152,15 @@ def nodes_of(
     on_grid = len(own) in LINES
     worth = 0.0
     at = None
-    for turn in range(PLACED):
+    for turn in range(EFFORT.placed):
         places, widths = _places(*shared, turn, sites * size**3)
         given = integrated(messages, prior, variances(places, own, size))
         log = given.log + places @ spread.linear - ((places @ spread.precision) * places).sum(1) / 2
         weights = np.exp(log + widths - (log + widths).max())
         weights /= weights.sum()
         worth = float(1 / (weights**2).sum())
-        last = turn == PLACED - 1 and not on_grid
-        if not worth >= (ENOUGH if last else 2 * len(own)):
+        last = turn == EFFORT.placed - 1 and not on_grid
+        if not worth >= (EFFORT.enough if last else 2 * len(own)):
             return None, worth if np.isfinite(worth) else 0.0
         at = Nodes(weights, places, given.mean, given.covariance)
         shared = _moments(weights, places)
@@ -187,19 +205,20 @@ def message_of(
     between = np.einsum("ia,mi,ib->mab", basis, variance, basis)
     noise = np.diag(1 / values[kept])  # Λ⁻¹ in that basis
     left = np.diag(np.inf * values[kept])
-    for _ in range(TURNS):
+    for _ in range(EFFORT.turns):
         every = np.linalg.inv(noise + between)
         left = np.tensordot(chances, every, 1) - np.diag(values[kept])
-        if np.abs(left).max() <= SETTLED:
+        if np.abs(left).max() <= EFFORT.settled:
             break
         step = _newton(every, chances, left)
         share = 1.0
-        while np.linalg.eigvalsh(noise + share * step)[0] <= SETTLED and share > SETTLED:
+        least = EFFORT.settled
+        while np.linalg.eigvalsh(noise + share * step)[0] <= least and share > least:
             share /= 2
-        if share <= SETTLED:
+        if share <= least:
             break
         noise = noise + share * step
-    if np.abs(left).max() > ASTRAY:
+    if np.abs(left).max() > EFFORT.astray:
         return None
     inverse = np.linalg.inv(noise)
     shrunk = np.tensordot(chances, np.linalg.inv(np.eye(len(noise)) + inverse @ between), 1)
@@ -211,26 +230,19 @@ def _newton(
     every: Float[np.ndarray, "m r r"], chances: Float[np.ndarray, " m"], left: Matrix
 ) -> Matrix:
     """Solve ``E[G δ G] = left`` for ``δ`` by conjugate gradients."""
-
-    def applied(step):
-        return np.tensordot(chances, every @ step @ every, 1)
-
     about = np.linalg.inv(np.tensordot(chances, every, 1))
-    step = np.zeros_like(left)
-    rest = left
-    ahead = direction = about @ rest @ about
-    product = (rest * ahead).sum()
-    for _ in range(TURNS):
-        image = applied(direction)
-        length = product / (direction * image).sum()
-        step = step + length * direction
-        rest = rest - length * image
-        if np.abs(rest).max() <= EXACT * np.abs(left).max():
-            break
-        ahead = about @ rest @ about
-        before = product
-        product = (rest * ahead).sum()
-        direction = ahead + product / before * direction
+
+    def image(step):
+        return np.tensordot(chances, every @ step.reshape(left.shape) @ every, 1).ravel()
+
+    def ahead(rest):
+        return (about @ rest.reshape(left.shape) @ about).ravel()
+
+    operators = [scipy.sparse.linalg.LinearOperator([left.size] * 2, f) for f in (image, ahead)]
+    found = scipy.sparse.linalg.cg(
+        operators[0], left.ravel(), rtol=EFFORT.exact, maxiter=EFFORT.turns, M=operators[1]
+    )
+    step = found[0].reshape(left.shape)
     return (step + step.T) / 2
 
 
@@ -338,8 +350,9 @@ def _places(
         line = np.linspace(-reach, reach, count)
         grid = np.stack(np.meshgrid(*[line] * size, indexing="ij"), -1).reshape(-1, size)
         return mean + grid @ root.T, np.zeros(len(grid))
-    count = np.clip(WORK / (10 * work), FEWEST, DRAWS if turn == PLACED - 1 else FEWEST)
-    degrees = max(TAILS, size)
+    most = EFFORT.draws if turn == EFFORT.placed - 1 else EFFORT.fewest
+    count = np.clip(EFFORT.work / (10 * work), EFFORT.fewest, most)
+    degrees = max(EFFORT.tails, size)
     normal = normal_pairs(size + 1, int(count) // 2, turn)
     nodes = normal[:, :-1] * np.sqrt(degrees / chdtri(degrees, ndtr(normal[:, -1])))[:, None]
     density = np.log1p((nodes**2).sum(1) / degrees)

@@ -41,12 +41,12 @@ class Predictors:
     """Indices of the inputs: ``z`` as one vector, then the arrays of the record."""
     result: int
     cut: Sequence[tuple[int, tuple[int, ...]]]
-    """Index and shape of the values that are affine in ``z`` and used by non-affine steps."""
-    affine: frozenset[int]
+    """Index and shape of the values that are affine in ``z`` and used by non-affine steps, without
+    those that follow from others."""
 
     def linear(self, z: Any, record: Sequence[Any]) -> Any:
         """Return the predictors (p,) of a record at ``z`` (d,)."""
-        known = self._run({self.inputs[0]: z}, record, {own for own, _ in self.cut}, True)
+        known = self._run({self.inputs[0]: z}, record, {own for own, _ in self.cut})
         return jnp.concatenate([jnp.ravel(known[own]) for own, _ in self.cut])
 
     def log_likelihood(self, predictors: Any, record: Sequence[Any]) -> Any:
@@ -57,13 +57,12 @@ class Predictors:
             size = math.prod(shape)
             given[own] = predictors[start : start + size].reshape(shape)
             start += size
-        return self._run(given, record, {self.result}, False)[self.result]
+        return self._run(given, record, {self.result})[self.result]
 
-    def _run(self, given: dict[int, Any], record: Any, wanted: set[int], affine: bool) -> Any:
-        """Run the affine steps, or all others, and return values by index."""
+    def _run(self, given: dict[int, Any], record: Any, wanted: set[int]) -> Any:
+        """Run the steps from what is given to what is wanted, and return values by index."""
         known = {**self.constants, **dict(zip(self.inputs[1:], record, strict=True)), **given}
         for equation, arguments, results in _needed(self.steps, wanted, set(known)):
-            assert affine or not set(results) & self.affine, "the cut is between them"
             bound: Any = equation.primitive.get_bind_params(equation.params)
             functions, options = bound if isinstance(bound, tuple) else ((), bound)  # JAX < 0.9
             found = equation.primitive.bind(*functions, *(known[a] for a in arguments), **options)
@@ -93,12 +92,12 @@ def predictors_of(model: Model, q: ExponentialFamily, records: Records) -> Predi
     numbers = _Numbers()
     inputs = [numbers.new(variable.aval.shape) for variable in traced.jaxpr.invars]
     (result,) = _written_out(traced, inputs, numbers, steps)
-    cut, affine = _cut(steps, inputs[0], result, numbers.shapes)
+    cut = _cut(steps, inputs[0], result, numbers.shapes)
     number = sum(math.prod(shape) for _, shape in cut)
     fewer = number < q.event_size or number in AXES  # a grid is better than scattered nodes
     if not (0 < number <= MOST and fewer):
         return None
-    return Predictors(number, steps, numbers.constants, inputs, result, cut, frozenset(affine))
+    return Predictors(number, steps, numbers.constants, inputs, result, cut)
 
 
 class _Numbers:
@@ -150,15 +149,16 @@ def _written_out(
 
 def _cut(
     steps: Sequence[Step], z: int, result: int, shapes: Sequence[tuple[int, ...]]
-) -> tuple[list[tuple[int, tuple[int, ...]]], set[int]]:
-    """Return the affine functions of ``z`` used by non-affine steps, and all affine functions.
+) -> list[tuple[int, tuple[int, ...]]]:
+    """Return the affine functions of ``z`` used by non-affine steps.
 
-    A function of one other predictor, such as its multiple, is not a separate predictor.
+    A function of others, such as a multiple or a difference, is not a separate predictor.
     """
     affine = {z}
     predictors = set[int]()
     curved = set[int]()
     used = set[int]()
+    alike: dict[int, int] = {}
     for equation, arguments, results in _needed(steps, {result}, set()):
         own = affine & {*arguments}
         bent = bool(curved & {*arguments})
@@ -166,11 +166,23 @@ def _cut(
             affine.update(results)
             if equation.primitive.name in CONTRACTIONS or own & predictors:
                 predictors.update(results)
+            source = min(own)
+            if len(own) == 1 and math.prod(shapes[source]) <= math.prod(shapes[results[0]]):
+                alike[results[0]] = alike.get(source, source)
         elif own or bent:
             curved.update(results)
             used.update(own)
     used |= affine & {result}
-    return [(own, shapes[own]) for own in sorted(used)], affine
+    used = {alike.get(own, own) for own in used}
+    for own in sorted(used - {z}, reverse=True):
+        others = used - {own}
+        if z in others or not _needs(z, _needed(steps, {own}, others)):
+            used = others
+    return [(own, shapes[own]) for own in sorted(used)]
+
+
+def _needs(place: int, steps: Sequence[Step]) -> bool:
+    return any(place in arguments for _, arguments, _ in steps)
 
 
 def _is_affine(equation: Any, arguments: Sequence[int], affine: set, predictors: set) -> bool:

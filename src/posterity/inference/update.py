@@ -8,6 +8,7 @@ The local free energy is ``F_k(q) = E_q[loss_k] + α KL(q ‖ cavity_k)``, a fun
 import abc
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, cast
@@ -22,7 +23,6 @@ from posterity.families import ExponentialFamily
 from posterity.inference import estimators
 from posterity.inference.cubature import Cubature
 from posterity.inference.descent import (
-    MOST,
     NARROWER,
     TRUST,
     Q,
@@ -53,12 +53,6 @@ ESTIMATORS: dict[str, type[Estimator]] = {
 }
 """Estimators by name, in order of preference (see :func:`best_estimator`)."""
 
-FEW, SEVERAL, SOME = 512, 64, 256
-"""Largest numbers of parameters for which cubature is the default: for a diagonal Gaussian; for a
-diagonal Gaussian and a model with several optima, such as networks, where noise breaks symmetries;
-and for other families."""
-SEARCHES = 512
-"""Largest number of nodes if the model integrates out site-specific parameters at each of them."""
 RATE = Constraint(
     f"{SHARE.expected}, or a function", lambda rate: callable(rate) or SHARE.allows(rate)
 )
@@ -67,6 +61,8 @@ DTYPE = one_of("float64", "float32")
 TRUSTED = Constraint("a positive number of nats, or infinity", lambda given: given > 0)
 SLOW = 1e-4
 """Length of the natural gradient, in sqrt(nats), above which a line search counts as unfinished."""
+ROOTS = 128
+"""Largest number of coordinates for L-BFGS on a full triangular root."""
 LOOKS = 100
 """Largest number of evaluations of the free energy by a line search in one visit."""
 ESTIMATOR = Constraint(
@@ -75,19 +71,31 @@ ESTIMATOR = Constraint(
 )
 
 
-def best_estimator(model: Model, q: ExponentialFamily) -> Estimator:
+def best_estimator(
+    model: Model,
+    q: ExponentialFamily,
+    *,
+    few: int = 512,
+    several: int = 64,
+    some: int = 256,
+    searches: int = 512,
+) -> Estimator:
     """Return the estimator of least variance, then least cost, for a model and a family.
 
     Conjugate models have exact factors. Other expectations are computed in closed form or by
     quadrature where these exist, and by cubature for Gaussians and Products of them. Diagonal
     Gaussians with many parameters use variational online Newton. The rest use implicit
     reparameterisation, for which draws have to be differentiable; else there is a UsageError.
+
+    Cubature is of at most ``few`` parameters for a diagonal Gaussian, ``several`` for one and a
+    model with several optima, such as networks, where noise breaks symmetries, and ``some`` for
+    other families. Where a model integrates out site-specific parameters at each node, by a search,
+    there are at most ``searches`` nodes.
     """
     options = {name: kind() for name, kind in ESTIMATORS.items()}
-    # If each log likelihood requires a search, thousands of nodes are too expensive.
-    options["cubature"] = Cubature(most=SEARCHES) if model.joint else Cubature()
-    most = SEVERAL if model.optima == "several" else FEW
-    if q.event_size > (most if options["variational-online-newton"].fits(model, q) else SOME):
+    options["cubature"] = Cubature(most=searches) if model.joint else Cubature()
+    most = several if model.optima == "several" else few
+    if q.event_size > (most if options["variational-online-newton"].fits(model, q) else some):
         del options["cubature"]
     for kind in options.values():
         if kind.fits(model, q):
@@ -128,6 +136,8 @@ class UpdateInfo(NamedTuple):
     tail: Float[Real, ""]
     """An estimate of the part of the expectation in tails beyond the nodes, in nats. More nodes do
     not reduce it."""
+    evaluations: Int[Real, ""]
+    """Number of evaluations of the log likelihood."""
     value: Float[Real, ""] | None = None
     """``E_q[log likelihood]/α`` at the last evaluation of a line search (JAX only)."""
     value_error: Float[Real, ""] | None = None
@@ -357,12 +367,13 @@ class LocalUpdate(Setting):
         zero = jnp.zeros((), jnp.int32)
         none = jnp.zeros((), dtype_of(q))
         # Every step stays where expectations are finite; a start outside has no gradient.
-        info = UpdateInfo(zero, zero, jnp.asarray(model.admits(q)), none, none, none)
+        info = UpdateInfo(zero, zero, jnp.asarray(model.admits(q)), none, none, none, zero)
         start = (q, factor, (q, q.zero()), info)
         # A loop, not a scan: the number of steps is a traced argument of the program.
         first = jnp.zeros((), jnp.arange(0).dtype)
         _, factor, last, info = jax.lax.fori_loop(first, self.steps, step, start)
-        return _floats(factor, wide), info._replace(residual=fisher_length(*last))
+        info = info._replace(residual=fisher_length(*last), evaluations=self.steps)
+        return _floats(factor, wide), info
 
     def _searched(
         self,
@@ -383,7 +394,10 @@ class LocalUpdate(Setting):
         convex = self.newtonian(model, q)
         about |= {"by_nodes": estimator.by_nodes(model, q, records), "quick": convex}
 
+        looks = itertools.count()  # of NumPy; JAX calls once, to compile
+
         def evaluate(q, otherwise=False):
+            next(looks)
             return estimator.evaluate(model, q, records, otherwise=otherwise)
 
         numpy = q.xp.np is np
@@ -402,6 +416,7 @@ class LocalUpdate(Setting):
         if together and end.finite:
 
             def curved(q):
+                next(looks)
                 return estimator.curved(model, q, records)
 
             there = joint_end(curved, end.q, cavity, self.temperature, self.steps)
@@ -409,11 +424,12 @@ class LocalUpdate(Setting):
             if end.residual > SLOW:
                 end = descend(evaluate, end.q, cavity, **about)
         slow = end.finite and end.residual > SLOW and not end.ahead if numpy and convex else False
-        if slow and q.event_size <= MOST:
+        if slow and q.event_size <= ROOTS:
             there = convex_end(evaluate, end.q, cavity, self.temperature)
             end = descend(evaluate, there, cavity, **about)
         info = end.halvings, 0 * end.halvings, end.finite, end.residual, end.uncertainty
-        info = UpdateInfo(*info, end.tail / self.temperature)
+        evaluations = next(looks) if numpy else end.evaluations
+        info = UpdateInfo(*info, end.tail / self.temperature, evaluations)
         if not numpy:
             at = end.best.at
             energy = end.best.value / self.temperature
