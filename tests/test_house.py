@@ -16,8 +16,6 @@ LONG_FILES: set[str] = {
     "federation/schedules.py",
     "federation/site.py",
     "federation/specification.py",
-    "fusion/absorb.py",
-    "fusion/geometry.py",
     "fusion/sites.py",
     "inference/descent.py",
     "inference/estimators.py",

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.special
 import scipy.stats
 
@@ -33,9 +34,9 @@ def site(name, parts, degrees=4.0):
 
 
 def cut(x, share=0.5):
-    """A cluster as a fit splits it: at a line through it."""
-    low = x[:, 0] < np.quantile(x[:, 0], share)
-    return [x[low], x[~low]]
+    """Responsibilities (n, 2) for a cluster as a fit splits it: about a line through it."""
+    low = scipy.special.expit(3.0 * (np.quantile(x[:, 0], share) - x[:, 0]))
+    return np.column_stack([low, 1 - low])
 
 
 def drawn(seed, held, count=150):
@@ -52,10 +53,10 @@ HELD = {"a": [0, 1, 3], "b": [0, 1, 2], "c": [1, 2, 3], "d": [0, 3]}
 
 def split_at(name, data, share=0.5):
     """All sites, the last cluster of one of which is in two, last."""
-    return {
-        own: site(own, parts[:-1] + cut(parts[-1], share) if own == name else parts)
-        for own, parts in data.items()
-    }
+    *first, last = data[name]
+    shares = scipy.linalg.block_diag(*(np.ones((len(x), 1)) for x in first), cut(last, share))
+    split = fitted(name, np.concatenate(data[name]), shares)
+    return {own: site(own, x) for own, x in data.items()} | {name: split}
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5])
@@ -112,8 +113,11 @@ def test_a_few_observations_are_absorbed_where_they_lie_within():
     inside = CENTRES[0] + np.array([[0.7, -0.7]])
     outside = CENTRES[0] + np.array([[-7.0, -7.0]])
     for extra, parts in ((inside, (4,)), (outside, None)):
-        few = {"a": [np.tile(extra, (2, 1))]}
-        sites = {name: site(name, [*x, *few.get(name, [])]) for name, x in data.items()}
+        sites = {name: site(name, x) for name, x in data.items()}
+        everything = [*data["a"], np.tile(extra, (2, 1))]
+        shares = scipy.linalg.block_diag(*(np.ones((len(x), 1)) for x in everything))
+        shares[-2:, 0], shares[-2:, -1] = 0.1, 0.9
+        sites["a"] = fitted("a", np.concatenate(everything), shares)
         found = posterity.fuse(sites)
         assert found.absorbed.get("a") == parts
         assert found.components == (4 if parts else 5)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.problems import Shape, draw
-from posterity import Beta, Dirichlet, NormalWishart, Product, fuse
+from posterity import Beta, Dirichlet, Gamma, NormalWishart, Product, fuse
 from posterity.errors import UsageError
 from posterity.fusion.agglomeration import agglomerate
 from posterity.fusion.clustering import Clustering, polish, refine
@@ -155,6 +155,47 @@ def test_sites_that_differ_a_little_still_share_their_clusters(size: int) -> Non
     local, truth = normal_clusters([[0, 1, 2]] * 6, size, 100, 6.0, 0, shift=0.3)
     found = search(local).clustering.labels.tolist()
     assert len(set(zip(found, truth, strict=True))) == len(set(found)) == 3
+
+
+@pytest.mark.parametrize("size", [2, 5])
+@pytest.mark.parametrize("held", [1, 2])
+@pytest.mark.parametrize("sites", [100, 300])
+def test_many_sites_that_differ_in_one_direction_share_their_clusters(
+    size: int, held: int, sites: int
+) -> None:
+    """A dispersion of all directions describes each cluster shorter as many slices."""
+    shift, own = np.eye(size)[0], [[(k + i) % 3 for i in range(held)] for k in range(sites)]
+    local, truth = normal_clusters(own, size, 100, 8.0, 0, shift)
+    found = search(local).clustering.labels.tolist()
+    assert len(set(zip(found, truth, strict=True))) == len(set(found)) == 3
+
+
+def test_clusters_on_a_line_stay_apart_where_sites_differ_along_it() -> None:
+    """Eight deviations apart, as many as those by which sites differ."""
+    rng, rows = np.random.default_rng(0), np.arange(200) % 2
+    data = 8.0 * rows[:, None] * [1.0, 0.0] + rng.normal(size=(200, 1)) * [1.0, 0.0]
+    members = NormalWishart.from_inverse_scale(
+        data + rng.normal(size=(200, 2)) / 10,
+        np.full(200, 100.0),
+        np.tile(100 * np.eye(2), (200, 1, 1)),
+        np.full(200, 104.0),
+    )
+    found = search(LocalComponents(Points.of(members), np.arange(201))).clustering
+    assert len(set(zip(found.labels.tolist(), rows.tolist(), strict=True))) == 2
+
+
+def test_a_column_that_never_varies_is_no_direction_to_differ_in() -> None:
+    """Components are products, one block of which has no location."""
+    rng, rows = np.random.default_rng(0), np.array([[k % 3, (k + 1) % 3] for k in range(150)])
+    means = np.stack([10.0 * rows.ravel() + rng.normal(size=300), np.full(300, 3.0)], axis=1)
+    members = Product(
+        z=NormalWishart.from_inverse_scale(
+            means, np.full(300, 100.0), np.tile(100 * np.eye(2), (300, 1, 1)), np.full(300, 104.0)
+        ),
+        rate=Gamma.from_standard(np.full(300, 50.0), np.full(300, 10.0)),
+    )
+    found = search(LocalComponents(Points.of(members), 2 * np.arange(151))).clustering
+    assert len(found.counts) == 3
 
 
 def test_many_sites_whose_covariances_scatter_share_their_clusters() -> None:

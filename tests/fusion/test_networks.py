@@ -197,25 +197,14 @@ def test_wider_is_closer_and_the_narrowest_within_the_tolerance_is_taken():
     assert all(k > tolerance for (w,), k in found.predictive_kl.items() if w < found.widths[0])
 
 
-def test_the_search_stops_at_most_and_says_how_far_it_is():
+def test_a_search_that_misses_the_tolerance_says_how_far_it_is():
     rng = np.random.default_rng(1)
     sites = {f"s{j}": random_network(TWO, rng) for j in range(3)}
-    free = posterity.fuse(sites, networks=Options(samples=60, tolerance=1e-9))
-    assert free.widths == (15, 12)
-    for most, widths in ((8, (8, 8)), ((7, 9), (7, 9)), (3, (3, 3)), (10**6, free.widths)):
-        options = Options(samples=60, tolerance=1e-9, most=most)
-        if widths == free.widths:
-            assert posterity.fuse(sites, networks=options).posterior == free.posterior
-            continue
-        with pytest.warns(UserWarning, match="nats from .* Raise `most`") as told:
-            found = posterity.fuse(sites, networks=options)
-        assert found.widths == widths and max(found.predictive_kl) == widths
-        assert found.status.state == "not converged" and found.status.left == found.achieved_kl
-        assert f"{found.achieved_kl:.3g} nats" in str(told[0].message)
-        exact = posterity.fuse(sites, components=widths, networks=QUICK)
-        assert exact.posterior == found.posterior
-    within = Options(samples=60, tolerance=free.predictive_kl[(5, 4)] + 1, most=9)
-    assert posterity.fuse(sites, networks=within).widths == (5, 4)
+    with pytest.warns(UserWarning, match="nats from .* Raise the tolerance") as told:
+        found = posterity.fuse(sites, networks=Options(samples=60, tolerance=1e-30))
+    assert found.widths == (15, 12)
+    assert found.status.state == "not converged" and found.status.left == found.achieved_kl
+    assert f"{found.achieved_kl:.3g} nats" in str(told[0].message)
 
 
 def test_progress_is_told_of_every_width_that_is_tried():
@@ -462,9 +451,6 @@ def test_windows_that_differ_are_refused_with_the_layer():
         {"budget": 2**30},
         {"components": 0},
         {"components": True},
-        {"components": 8, "networks": Options(most=9)},
-        {"matching": "kl-fusion", "networks": Options(most=9)},
-        {"networks": Options(most=(9, 9))},
         {"components": (3, 3)},
         {"components": 13},
         {"components": 5, "matching": "identity"},
@@ -482,8 +468,6 @@ def test_arguments_that_say_nothing_of_networks_are_refused(arguments):
     "options",
     [
         {"tolerance": 0.0},
-        {"most": 0},
-        {"most": (3, -1)},
         {"outputs": "counts"},
         {"inputs": np.array([[np.nan], [1.0]])},
         {"inputs": np.zeros(3)},

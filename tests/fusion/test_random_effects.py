@@ -66,7 +66,7 @@ def test_a_spread_that_was_expected_is_the_median_of_its_prior():
     known = fused(trials(), personal={"treat": 0.01}).population
     other = fused(trials(), personal={"treat": 10.0}).population
     assert (known.spread_interval() < other.spread_interval()).all()
-    np.testing.assert_allclose(known._spreads.mean, [np.log(0.01)])
+    np.testing.assert_allclose(known.spreads_before.mean, [np.log(0.01)])
 
 
 def test_the_shares_of_variation_do_not_cancel_where_one_site_knows_most():

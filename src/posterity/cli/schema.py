@@ -62,7 +62,9 @@ class Kind:
                 raise ValueError(f"{self.metavar}, once a name")
             return own
         if not self.many:
-            return read(texts[-1])
+            if len(texts) > 1:
+                raise ValueError(f"{self.metavar}, once")
+            return read(texts[0])
         if texts[-1].lstrip().startswith("["):
             return _value(texts[-1])
         try:
@@ -317,7 +319,7 @@ class Option:
         elif kind in (FILE, OUTPUT):
             annotation = Path
         else:
-            annotation = list[str] if kind.many or kind.by_name else str
+            annotation = list[str]
         if kind.choices:
             more["autocompletion"] = lambda: list(kind.choices)
         option = typer.Option(*names, help=text, **more)

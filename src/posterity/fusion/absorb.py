@@ -3,17 +3,11 @@
 Components of one site are never matched with each other. If a local fit split a component in two,
 its parts are matched with parts or with nothing. The factors of parts add up: with a known prior
 the union is ``q_k + q_l - prior``, exactly in conjugate families. Two components of a site are
-merged
-
-* before the matching, if this raises the evidence lower bound of the site's own fit. The change is
-  the log evidence of the union (heller2005), minus that of both, plus the log number of
-  assignments, minus the entropy of the responsibilities that the two laws imply. Families other
-  than normal ones have no such terms, and need as many observations as parameters, since the
-  prior alone favours a union. If all counts at the site are whole numbers, labels are known, and
-  none are merged before the matching. A union is undone if the matching then has each part nearest
-  to a different group of other sites;
-* after the matching, if one of them is unmatched, and the change of the bound is at least the rise
-  of the misfit at the other sites minus sampling noise, half a nat per direction.
+merged before the matching, if this raises the evidence lower bound of the site's own fit. The
+change is the log evidence of the union (heller2005), minus that of both, plus the log number of
+assignments, minus the entropy of the responsibilities that the two laws imply. Families other than
+normal ones have no such terms, and need as many observations as parameters, since the prior alone
+favours a union. If all counts at the site are whole numbers, labels are known, and none are merged.
 """
 
 import dataclasses
@@ -30,17 +24,9 @@ from posterity.families import ExponentialFamily
 from posterity.families.normal_wishart import NormalPrecision
 from posterity.fusion.block_table import BlockTable
 from posterity.fusion.blocks import Block, MemberPriors
-from posterity.fusion.clustering import Clustering
-from posterity.fusion.geometry import PIECE, Points, chunks, middle, moved, opposite
-from posterity.fusion.matching import Matched
+from posterity.fusion.geometry import PIECE, chunks, middle, moved, opposite
 
 Array = np.ndarray
-NEAR = 25.0
-"""Squared distance along any coordinate, in summed variances, beyond which components are not one;
-a few observations in the tail of many others may have this distance."""
-WHOLE = 1e-6  # Tolerance within which a count is a whole number
-KNOWN = 3  # Least number of components from which the population is estimated
-HELD = 2  # Least number of sites with a group for it to separate parts of a union
 DRAWS = 256  # Number of antithetic pairs of draws per component for the entropy of responsibilities
 
 
@@ -112,48 +98,6 @@ class Absorbing:
             found = parts
         return found
 
-    def less(self, clustering: Clustering) -> "Absorbing | None":
-        """Undo unions whose parts are nearest to different groups of several sites in a clustering;
-        return None if there are none.
-        """
-        part = np.flatnonzero(~self.whole)
-        held = clustering.counts >= HELD
-        origin = clustering.local.origin
-        if not len(part) or held.sum() < HELD:
-            return None
-        centroids = clustering.centroids.take(np.flatnonzero(held))
-        near = [
-            Points.of(moved(self.block.members[own], origin), clustering.local.points.divergence)
-            .divergences(centroids)
-            .argmin(1)
-            for own in (part, self.into[part])
-        ]
-        into = self.into.copy()
-        away = part[near[0] != near[1]]
-        into[away] = away
-        return Absorbing(self.block, into) if len(away) else None
-
-    def more(self, matched: Matched, rows: Int[Array, " n"]) -> "Absorbing | None":
-        """Merge components that the matching of these rows left unmatched into others; return None
-        if there are none.
-        """
-        clustering = matched.result.clustering
-        place = np.empty(len(self.into), int)
-        origin = clustering.local.origin
-        place[rows] = matched.rows
-        alone = np.zeros(len(self.into), bool)
-        alone[rows] = clustering.counts[clustering.labels[matched.rows]] == 1
-        one, other = self.beside(alone, rows, origin)
-        if not len(one):
-            return None
-        union = self.block.members.with_natural_parameters(self._pairs(one, other, origin).union)
-        against = disagreement(clustering, place[np.where(alone[other], one, other)], union)
-        explained = np.where(self.enough(one, other), union.degrees_of_variation / 2, 0.0)
-        against = np.where(self.known[one], np.maximum(against, 0.0), against - explained)
-        gain = self.evidence(one, other, origin) - against
-        parts = self._joined(one, other, gain)
-        return None if (parts.into == self.into).all() else parts
-
     def counted(self, rows: Int[Array, " n"]) -> Int[Array, " some"]:
         """Return those of these rows that have counts, and whose site has one known prior for all
         components or an ``empty`` one.
@@ -172,16 +116,21 @@ class Absorbing:
 
     @functools.cached_property
     def known(self) -> Bool[Array, " n"]:
-        """Mask of components at sites whose counts are whole numbers, as for labelled records."""
+        """Mask of components at sites whose counts are whole numbers, up to a millionth, as for
+        labelled records.
+        """
         block = self.block
         counts = self.block.counts
-        open_ = np.bincount(block.site, np.abs(counts - np.round(counts)) > WHOLE)
+        open_ = np.bincount(block.site, np.abs(counts - np.round(counts)) > 1e-6)
         return open_[block.site] == 0
 
     def pairs(
-        self, rows: Int[Array, " n"], origin: Any
+        self, rows: Int[Array, " n"], origin: Any, *, least: float = 25.0
     ) -> tuple[Int[Array, " m"], Int[Array, " m"]]:
-        """Return pairs of these rows at one site that are near enough to be parts of one."""
+        """Return pairs of these rows at one site that are near enough to be parts of one: along no
+        coordinate further apart than ``least`` summed variances, which a few observations in the
+        tail of many others may be.
+        """
         site = self.block.site[rows]
         members = self.members[rows]
         columns = []
@@ -196,7 +145,7 @@ class Absorbing:
             one = np.repeat(np.arange(some.start, some.stop), own)
             other = one + 1 + np.arange(len(one)) - np.repeat(np.cumsum(own) - own, own)
             for mean, spread in zip(*columns, strict=True):
-                near = (mean[one] - mean[other]) ** 2 <= NEAR * (spread[one] + spread[other])
+                near = (mean[one] - mean[other]) ** 2 <= least * (spread[one] + spread[other])
                 one = one[near]
                 other = other[near]
             pairs.append((rows[one], rows[other]))
@@ -269,17 +218,18 @@ class Absorbing:
 
 
 def population(
-    members: ExponentialFamily, counts: Float[Array, " n"], priors: MemberPriors
+    members: ExponentialFamily, counts: Float[Array, " n"], priors: MemberPriors, few: int = 3
 ) -> ExponentialFamily:
     """Return the law (1,) from which normal components are drawn: the member with the least summed
-    ``KL(component || .)`` to all of them, without those with fewer observations than parameters.
+    ``KL(component || .)`` to all of them, without those with fewer observations than parameters, if
+    at least a ``few`` are left.
 
     Its location is as uncertain as in the sites' priors, if they are known, since few clusters do
     not determine it.
     """
     some = counts >= members.degrees_of_variation
-    if some.sum() < KNOWN:
-        some = counts >= np.sort(counts)[-max(KNOWN, len(counts) // 2) :][0]
+    if some.sum() < few:
+        some = counts >= np.sort(counts)[-max(few, len(counts) // 2) :][0]
     origin = middle(members[some])
     laws = moved(members[some], origin)
     found = laws[:1].with_mean_parameters(canonical_mean(laws.mean_parameters)[None])
@@ -396,34 +346,3 @@ def entropy(first: Sequence[Array], second: Sequence[Array]) -> Float[Array, " m
         share = np.exp(-odds)
         total += count * (np.log1p(share) + odds * share / (1 + share)).mean(-1)
     return total
-
-
-def disagreement(
-    clustering: Clustering, rows: Int[Array, " m"], union: ExponentialFamily
-) -> Float[Array, " m"]:
-    """Return the nats by which the description is longer with a union in place of each row."""
-    local = clustering.local
-    judged = clustering.judged
-    groups = clustering.labels[rows]
-    points = Points.of(union)
-    place = union.location()
-    traits = points.coordinates
-    shape = np.zeros(len(rows))
-    if place is not None:
-        shapes = Points.of(moved(union, place))
-        traits = np.hstack([traits, shapes.coordinates])
-        shape = shapes.potential
-        shape = shape - local.shapes.potential[rows]  # pyright: ignore[reportOptionalMemberAccess]
-    less = local.unequal(points.coordinates) - local.unequal(local.judged.coordinates[rows])
-    counts = clustering.counts[groups]
-    centres = judged.centres[groups] + (traits - local.traits(rows)) / counts[:, None]
-    new = local.evidence(centres)
-    potential = points.potential - local.judged.potential[rows] - less
-    shape = shape - less
-    misfit = potential - counts * (new.potential - judged.evidence.potential[groups])
-    shape = shape - counts * (new.shape - judged.evidence.shape[groups])
-    length = local.criterion.length_of_sums
-    size = len(clustering.counts)
-    return length(judged.misfit + misfit, judged.shape + shape, 0.0, size) - length(
-        judged.misfit, judged.shape, 0.0, size
-    )

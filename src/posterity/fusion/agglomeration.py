@@ -1,39 +1,17 @@
 """Merging of single components into groups, from which the search starts (Ward's method)."""
 
 import dataclasses
-import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from posterity.arrays.typing import Float, Int
-from posterity.fusion.clustering import Clustering
-from posterity.fusion.components import Evidence, Judged, LocalComponents
-from posterity.fusion.geometry import CACHED, ROOM, Centroids, chunks
+from posterity.fusion.clustering import Clustering, packed
+from posterity.fusion.components import LocalComponents
+from posterity.fusion.geometry import CACHED, chunks
+from posterity.fusion.judged import shares
 
 Array = np.ndarray
-
-
-@dataclasses.dataclass(frozen=True)
-class Groups:
-    """Statistics of groups: their counts, sums of traits, evidence and centroids."""
-
-    counts: Float[Array, " groups"]
-    traits: Float[Array, "groups traits"]
-    evidence: Evidence
-    centroids: Centroids
-
-    def known(self, local: LocalComponents, own: Int[Array, " g"]) -> dict[str, Any]:
-        """Return the cached values of a clustering into some of these groups."""
-        counts = self.counts[own]
-        traits = self.traits[own]
-        evidence = Evidence(*(values[own] for values in self.evidence))
-        return {
-            "counts": counts,
-            "totals": traits[:, : local.points.coordinates.shape[1]],
-            "centroids": self.centroids.take(own),
-            "judged": Judged.of(traits / counts[:, None], evidence, counts, *local.totals),
-        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,15 +19,12 @@ class Merging:
     """Ward's merging of single components: level ``k`` has ``N - k`` groups.
 
     ``pairs`` has the representatives of the two groups merged at each step, the first of which
-    stays; ``made`` the number of the merged group; ``objective`` the description length of each
-    level; ``every`` the statistics of the groups of all levels, or None to save memory.
+    stays; ``objective`` the description length of each level.
     """
 
     local: LocalComponents
     pairs: Int[Array, "steps two"]
     objective: Float[Array, " levels"]
-    made: Int[Array, " steps"]
-    every: "Groups | None"
 
     def level(self, groups: int) -> Clustering | None:
         """Return the clustering with this number of groups, or None if merging had none."""
@@ -60,15 +35,7 @@ class Merging:
         labels[self.pairs[:steps, 1]] = self.pairs[:steps, 0]
         while (labels != (further := labels[labels])).any():
             labels = further
-        kept = np.bincount(labels) > 0
-        clustering = Clustering(self.local, (kept.cumsum() - 1)[labels])
-        if self.every is not None:
-            own = self._numbers(steps)
-            vars(clustering).update(self.every.known(self.local, own))
-            column, costs = self._shared if groups <= self.top else (own, None)
-            if costs is not None:
-                vars(clustering)["_costs"] = costs[:, column[own]]
-        return clustering
+        return Clustering(self.local, packed(labels))
 
     @property
     def best(self) -> int:
@@ -79,26 +46,6 @@ class Merging:
     def top(self) -> int:
         """The number of groups from which a search for fewer starts."""
         return self.best + 1 + self.best // 8
-
-    def _numbers(self, steps: int) -> Int[Array, " groups"]:
-        """Return the numbers of the groups at a level, in the order of their representatives."""
-        number = np.arange(len(self.local.points))
-        number[self.pairs[:steps, 0]] = self.made[:steps]
-        return np.delete(number, self.pairs[:steps, 1])
-
-    @functools.cached_property
-    def _shared(self) -> tuple[Int[Array, " numbers"], Float[Array, "n groups"] | None]:
-        """The column of each group from the top level on, and the divergences to all of them, or
-        None if these need too much memory.
-        """
-        assert self.every is not None  # otherwise no level needs them
-        steps = max(len(self.local.points) - self.top, 0)
-        numbers = np.concatenate([self._numbers(steps), self.made[steps:]])
-        column = np.full(len(self.every.counts), -1)
-        column[numbers] = np.arange(len(numbers))
-        if 8 * len(self.local.points) * len(numbers) > ROOM:
-            return column, None
-        return column, self.local.points.divergences(self.every.centroids.take(numbers))
 
     @property
     def fewest(self) -> int:
@@ -111,27 +58,13 @@ def agglomerate(local: LocalComponents) -> Merging:
     of levels are exact; distances are exact for quadratic divergences.
     """
     points = local.points
-    total = len(local.points)
     distance = points.divergences(points.alone)
     distance = distance + distance.T
     distance /= 4  # the rise by merging each pair, to second order
     distance[local.site[:, None] == local.site] = np.inf
-    tree = ward(distance, np.ones(total))
-    own = local.traits()
-    parts = np.concatenate([np.empty((2, 0), int), *tree.parts], axis=1).T
-    counts = tree.weights
-    traits = np.empty((len(counts), own.shape[1]), own.dtype)
-    end = total
-    traits[:total] = own
-    for one, other in tree.parts:
-        traits[end : (end := end + len(one))] = traits[one] + traits[other]
-    centres = traits / counts[:, None]
-    centroids = local.judged.centroids(centres[:, : local.judged.coordinates.shape[1]])
-    evidence = local.evidence_of(centroids, centres)
-    every = Groups(counts, traits, evidence, centroids)
-    objective = _level_objectives(local, every, parts, tree.order)
-    kept = None if local.wide or local.forward else every
-    return Merging(local, tree.rows[tree.order], objective, total + tree.order, kept)
+    tree = ward(distance, np.ones(len(points)))
+    objective = _level_objectives(local, tree)
+    return Merging(local, tree.rows[tree.order], objective)
 
 
 class Tree(NamedTuple):
@@ -144,6 +77,15 @@ class Tree(NamedTuple):
     parts: list[Int[Array, "two some"]]
     order: Int[Array, " steps"]
     weights: Float[Array, " groups"]
+
+    def sums(self, own: Float[Array, "n width"]) -> Float[Array, "groups width"]:
+        """Return the sum of the rows of each group's members."""
+        out = np.empty((len(self.weights), own.shape[1]), own.dtype)
+        end = len(own)
+        out[:end] = own
+        for one, other in self.parts:
+            out[end : (end := end + len(one))] = out[one] + out[other]
+        return out
 
 
 def ward(distance: Float[Array, "n n"], weights: Float[Array, " n"]) -> Tree:
@@ -212,19 +154,16 @@ def _merge(distance: Array, counts: Array, first: Array, second: Array) -> None:
     distance[second], distance[:, second] = np.inf, np.inf
 
 
-def _level_objectives(
-    local: LocalComponents,
-    every: Groups,
-    parts: Int[Array, "merged two"],
-    order: Int[Array, " merged"],
-) -> Float[Array, " levels"]:
-    """Return the objective of each level: terms of merged groups, minus those of their two
-    ``parts``, are summed in the ``order`` of merging.
+def _level_objectives(local: LocalComponents, tree: Tree) -> Float[Array, " levels"]:
+    """Return the objective of each level: terms of merged groups, minus those of their two parts,
+    are summed in the order of merging.
     """
     criterion = local.criterion
     total = len(local.points)
-    counts = every.counts
-    evidence = every.evidence
+    counts = tree.weights
+    order = tree.order
+    parts = np.concatenate([np.empty((2, 0), int), *tree.parts], axis=1).T
+    evidence = local.evidence(tree.sums(local.traits()) / counts[:, None])
 
     def levels(worth: Array) -> Array:
         change = worth[total:] - worth[parts[:, 0]] - worth[parts[:, 1]]
@@ -236,4 +175,21 @@ def _level_objectives(
     _, _, surprise, typical = (values[:, None] for values in evidence)
     prices = criterion.prices(surprise, typical, counts[:, None], criterion.spreads)
     price, _ = criterion.shortest(levels(prices))
-    return criterion.length_of_sums(misfit, shape, price, total - np.arange(len(order) + 1))
+    groups = total - np.arange(len(order) + 1)
+    along = _along_levels(tree.sums(local.masses), parts[order])
+    return criterion.length_of_sums(misfit, shape, price, groups, along)
+
+
+def _along_levels(
+    masses: Float[Array, "groups located+1"], parts: Int[Array, "merged two"]
+) -> Float[Array, "levels located"] | None:
+    """Return the shares of each level's scatter along its principal directions, which grows by that
+    of the two ``parts`` that are merged; None where directions are not told apart.
+    """
+    if not masses.shape[1]:
+        return None
+    weights = masses[parts, 0]
+    means = masses[parts, 1:] / weights[..., None]
+    step = (means[:, 0] - means[:, 1]) * np.sqrt(weights.prod(1) / weights.sum(1))[:, None]
+    scatter = (step[:, :, None] * step[:, None]).cumsum(0)
+    return shares(np.insert(scatter, 0, 0.0, axis=0))

@@ -14,7 +14,7 @@ from posterity.fusion.blocks import Block, check_seen, picked
 from posterity.fusion.confidence import AMBIGUOUS, Confidence, EffectsConfidence
 from posterity.fusion.criterion import USUAL, DescriptionLength
 from posterity.fusion.geometry import Divergence
-from posterity.fusion.judged_passes import PassConfidence, absorbed, joined, within_sites
+from posterity.fusion.judged_passes import PassConfidence, joined, within_sites
 from posterity.fusion.matching import Matching, check_components, match
 from posterity.fusion.passes import Passes, Stages
 from posterity.fusion.topics import (
@@ -182,33 +182,21 @@ class Aligner:
         parts = Absorbing.of(block)
         known = self.labels
         topics = None
-        absorb = self.absorb and self.free and block.weighted
         if self._merges(block):
             topics = topics_in_memory(block, self.absorb, self.components)
             parts = Absorbing(block, topics.into)
             known = topics.labels
-            absorb = False
         elif known is not None:
             parts = Absorbing(block, of_one_label(block.site, known))
-        elif absorb:
+        elif self.absorb and self.free and block.weighted:
             parts = Absorbing.within_sites(block, np.flatnonzero(wanted))
-        first = True
-        while True:
-            left = np.flatnonzero(wanted & parts.whole)
-            starts = np.cumsum([0, *np.bincount(block.site[left], minlength=len(block.names))])
-            counts = parts.counts[left]
-            members = picked(parts.members, left)
-            own = None if known is None else known[left]
-            how = self.matching, self.divergence, self.components, counts, own
-            matched = match(members, starts, *how, numbers=self.numbers)
-            if not absorb:
-                break
-            more = parts.less(matched.result.clustering) if first else None
-            first = False
-            more = more or parts.more(matched, left)
-            if more is None:
-                break
-            parts = more
+        left = np.flatnonzero(wanted & parts.whole)
+        starts = np.cumsum([0, *np.bincount(block.site[left], minlength=len(block.names))])
+        counts = parts.counts[left]
+        members = picked(parts.members, left)
+        own = None if known is None else known[left]
+        how = self.matching, self.divergence, self.components, counts, own
+        matched = match(members, starts, *how, numbers=self.numbers)
         labels, rows = np.full((2, len(wanted)), -1)
         labels[left], rows[left] = matched.labels, matched.rows
         labels[wanted] = labels[parts.into[wanted]]
@@ -253,12 +241,9 @@ class Aligner:
         elif self.matching is Matching.HUNGARIAN:
             result, trace = passes.permute()
         else:
-            absorb = self.absorb and self.free and table.weighted
-            if absorb:
-                within_sites(passes, self.divergence, into)
+            if self.absorb and self.free and table.weighted:
+                within_sites(passes, into)
             result, trace = passes.search(self.components, self.stages)
-            while absorb and (more := absorbed(passes, result, into)) is not None:
-                result, trace = more
         part = [] if into is None else np.flatnonzero(into != np.arange(len(into), dtype=np.int32))
         absorbing = into if len(part) else None
         del into

@@ -3,35 +3,21 @@
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy
 
 from posterity.arrays.assignment import assignment
-from posterity.arrays.typing import Bool, Float, Int
-from posterity.fusion.components import Judged, LocalComponents
-from posterity.fusion.geometry import CACHED, PIECE, ROOM, Centroids, Nearest, chunks, finite
+from posterity.arrays.typing import Float, Int
+from posterity.fusion.components import LocalComponents
+from posterity.fusion.geometry import CACHED, PIECE, ROOM, Centroids, chunks, finite
+from posterity.fusion.judged import Judged
 
 Array = np.ndarray
 
 
-SEVERAL, MANY = 32, 2**14
-"""Numbers of groups and of components above which unchanged groups are not computed again."""
-NEARER = 20.0  # Ratio of distances to other centroids and the own one above which labels stay
 SMALL = 2**14  # Entries of a membership matrix up to which a dense one is faster than a sparse one
-
-
-class Before(NamedTuple):
-    """Results of the clustering from which another is made; ``kept`` are its remaining groups, and
-    ``moved`` marks those whose members changed.
-    """
-
-    centroids: Centroids
-    closest: Nearest | None
-    costs: Float[Array, "n old"] | None
-    kept: Int[Array, " g"]
-    moved: Bool[Array, " g"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,11 +40,7 @@ class Clustering:
     @functools.cached_property
     def centroids(self) -> Centroids:
         """Each group's average, with its gradient."""
-        find_centroids([self])
-        return vars(self)["centroids"]
-
-    _before: ClassVar["Before | None"] = None
-    """Statistics of the clustering from which this one was made, if most groups are unchanged."""
+        return self.local.points.centroids(self.totals / self.counts[:, None])
 
     @functools.cached_property
     def misfit(self) -> float:
@@ -86,7 +68,8 @@ class Clustering:
             shape = sums(shapes.coordinates, self.labels) / counts[:, None]
             centres = np.hstack([centres, shape])
         evidence = local.evidence_of(centroids, centres)
-        return Judged.of(centres, evidence, counts, *local.totals)
+        along = local.along(sums(local.masses, self.labels))
+        return Judged.of(centres, evidence, counts, *local.totals, along)
 
     def same(self, other: "Clustering") -> bool:
         """Return whether two clusterings are the same partition, up to the numbers of groups."""
@@ -98,15 +81,9 @@ class Clustering:
     def _costs(self) -> Float[Array, "n g"] | None:
         """All divergences, unless they take more than :data:`ROOM`."""
         points = self.local.points
-        centroids = self.centroids
-        before = self._before
         if 8 * len(points) * len(self.counts) > ROOM:
             return None
-        if before is None or before.costs is None:
-            return points.divergences(centroids)
-        costs = before.costs[:, before.kept]
-        costs[:, before.moved] = points.divergences(centroids.take(before.moved))
-        return costs
+        return points.divergences(self.centroids)
 
     def costs(self, rows: Any = slice(None)) -> Float[Array, "some g"]:
         """Return the divergence of components to each centroid."""
@@ -143,85 +120,30 @@ class Clustering:
     def _nearest(self) -> tuple[Int[Array, " n"], Int[Array, " some"]]:
         local = self.local
         known = self._costs
-        labels = self._closest.groups.copy() if known is None else finite(known).argmin(1)
+        labels = local.points.nearest(self.centroids) if known is None else finite(known).argmin(1)
         sites = contested(labels, local.site, len(self.counts))
         for some in chunks(len(sites), 8 * len(self.counts) * local.largest, PIECE):
             rows, bounds = local.rows_of(sites[some])
             labels[rows] = assign(self.costs(rows), bounds)
         return labels, sites
 
-    @functools.cached_property
-    def _closest(self) -> Nearest:
-        """The nearest centroid of each component, independent of the site's other components."""
-        points = self.local.points
-        before = self._before
-        if before is None or before.closest is None:
-            return points.nearest(self.centroids)
-        place = np.full(len(before.centroids.potential), -1)
-        place[before.kept] = np.arange(len(before.kept))
-        known = before.closest._replace(groups=place[before.closest.groups])
-        return points.nearest_again(known, self.centroids, before.moved)
-
     def relabelled(self, labels: Int[Array, " n"]) -> "Clustering":
-        """Return the clustering with other labels, without empty groups; if few of many groups
-        change, only these are computed again.
-        """
-        groups = len(self.counts)
-        left = kept(np.bincount(labels, minlength=groups) > 0)
-        new = Clustering(self.local, _renumbered(labels, left))
-        if (groups < SEVERAL and len(labels) <= MANY) or labels.max() >= groups:
-            return new
-        moved = np.flatnonzero(labels != self.labels)
-        if not len(moved):
-            return self
-        changed = np.zeros(groups, bool)
-        changed[labels[moved]] = changed[self.labels[moved]] = True
-        if "centroids" in vars(self) and 2 * np.count_nonzero(changed[left]) <= len(left):
-            known = vars(self).get("_closest"), vars(self).get("_costs")
-            vars(new)["_before"] = Before(self.centroids, *known, left, changed[left])
-        return new
+        """Return the clustering with other labels, without empty groups."""
+        return Clustering(self.local, packed(labels))
 
 
 def find_centroids(several: Sequence[Clustering]) -> None:
-    """Compute the centroids of all these clusterings together, for groups that changed."""
-    points = several[0].local.points
-    moved = [c._before and c._before.moved for c in several]
-    means = [
-        c.totals / c.counts[:, None] if own is None else c.totals[own] / c.counts[own, None]
-        for c, own in zip(several, moved, strict=True)
-    ]
-    every = points.centroids(np.concatenate(means) if len(means) > 1 else means[0])
+    """Compute the centroids of all these clusterings together."""
+    means = [own.totals / own.counts[:, None] for own in several]
+    every = several[0].local.points.centroids(np.concatenate(means))
     end = 0
-    for one, mean in zip(several, means, strict=True):
-        mine = every if len(means) == 1 else every.take(slice(end, end := end + len(mean)))
-        before = one._before
-        if before is not None:
-            mine = before.centroids.take(before.kept).with_moved(before.moved, mine)
-        vars(one)["centroids"] = mine
+    for own, mean in zip(several, means, strict=True):
+        vars(own)["centroids"] = every.take(slice(end, end := end + len(mean)))
 
 
-def packed(labels: Int[Array, " n"], groups: int) -> Int[Array, " n"]:
-    """Return labels without gaps: the last groups take the numbers of empty ones."""
-    return _renumbered(labels, kept(np.bincount(labels, minlength=groups) > 0))
-
-
-def _renumbered(labels: Int[Array, " n"], left: Int[Array, " g"]) -> Int[Array, " n"]:
-    if len(left) == (most := left.max() + 1):
-        return labels
-    number = np.zeros(most, int)
-    number[left] = np.arange(len(left))
-    return number[labels]
-
-
-def kept(used: Bool[Array, " groups"]) -> Int[Array, " g"]:
-    """Return, for each :func:`packed` label, the label that the group had before."""
-    left = used.nonzero()[0]
-    number = len(left)
-    if number <= left[-1]:
-        gaps = (~used[:number]).nonzero()[0]
-        left, beyond = np.arange(number), left[number - len(gaps) :]
-        left[gaps] = beyond
-    return left
+def packed(labels: Int[Array, " n"]) -> Int[Array, " n"]:
+    """Return labels without gaps, in the same order."""
+    return ((np.bincount(labels) > 0).cumsum() - 1)[labels]
 
 
 def sums(
@@ -299,9 +221,9 @@ def polish(clustering: Clustering, *, sweeps: int = 10) -> Clustering:
     return clustering
 
 
-def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
+def _leave_one_out(clustering: Clustering, *, nearer: float = 20.0) -> Int[Array, " n"]:
     """Return each site's best labels for the centroids of all other sites' components. Labels stay
-    at sites whose components are all much nearer to their centroids than to others.
+    at sites whose components are all so many times ``nearer`` to their centroids than to others.
     """
     local = clustering.local
     counts = clustering.counts
@@ -310,7 +232,7 @@ def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
     for part, starts in local.parts(len(counts)):
         weighted = clustering.costs(part) * (counts / (counts + 1))
         each = np.arange(len(weighted)), labels[part]
-        near = NEARER * weighted[each]
+        near = nearer * weighted[each]
         weighted[each] = np.inf
         unsure = np.logical_or.reduceat(weighted.min(1) <= near, starts[:-1])
         if not unsure.any():

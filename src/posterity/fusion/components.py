@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy
@@ -11,7 +11,8 @@ import scipy
 from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
 from posterity.fusion.criterion import USUAL, Criterion, DescriptionLength
-from posterity.fusion.geometry import PIECE, Centroids, Divergence, Points, chunks
+from posterity.fusion.geometry import PIECE, Centroids, Divergence, Points, chunks, of_places
+from posterity.fusion.judged import Evidence, shares
 
 Array = np.ndarray
 MANY = 2**14  # Components beyond which evenly spaced ones represent all in the population
@@ -19,21 +20,6 @@ WIDE = 2**19
 """Number of floats in all components of a sample above which only the best level of merging is
 refined: each level costs special functions of all of them, and with more numbers per component
 merging, whose objectives are exact, is more reliable."""
-UNEQUAL, ALIKE, KNOTS = 16.0, 2.0, 64
-"""Ratio above which numbers of observations are unequal, ratio up to which they are alike, and
-number of spline knots."""
-
-
-class Evidence(NamedTuple):
-    """Evidence on groups from the averages of their members: the log normaliser, minus a term that
-    makes misfits of location quadratic; that of the average shape; the average's divergence from
-    the population; and ``KL(typical shape || average shape)``, zero without a location.
-    """
-
-    potential: Float[Array, " g"]
-    shape: Float[Array, " g"]
-    surprise: Float[Array, " g"]
-    typical: Float[Array, " g"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,11 +116,13 @@ class LocalComponents:
         sites = self._known_at_sites
         if known is None or not known.min() > 0:
             return None
-        within = UNEQUAL if self.shapes is None else UNEQUAL**2
-        if sites.max() < UNEQUAL * sites.min() and known.max() < within * known.min():
+        ratio = self.numbers.unequal
+        within = ratio if self.shapes is None else ratio**2
+        if sites.max() < ratio * sites.min() and known.max() < within * known.min():
             return None
-        few = known <= ALIKE * known.min()
-        many = known >= known.max() / ALIKE
+        # Those with about the least and about the largest numbers, up to a factor of two.
+        few = known <= 2 * known.min()
+        many = known >= known.max() / 2
         low = known[few].mean()
         high = known[many].mean()
         typical = self.judged if self.shapes is None else self.shapes
@@ -142,7 +130,7 @@ class LocalComponents:
             ends = np.outer([low, high], typical.coordinates.mean(0) / known.mean())
         else:  # the prior gives those with few records other shapes
             ends = np.stack([typical.coordinates[rows].mean(0) for rows in (few, many)])
-        at = np.geomspace(low, high, KNOTS)
+        at = np.geomspace(low, high, 64)  # knots
         share = ((at - low) / (high - low))[:, None]
         potential = typical.potential_at((1 - share) * ends[0] + share * ends[1])
         potential -= share[:, 0] * (potential[-1] - potential[0])
@@ -234,6 +222,48 @@ class LocalComponents:
         mean, slope = self.shapes.middle
         return mean[0], slope[0], float(self.shapes.potential_at(mean)[0])
 
+    @functools.cached_property
+    def places(self) -> Float[Array, "n located"]:
+        """Centred locations of components, in standard deviations of an average component: in the
+        metric of its divergence.
+        """
+        assert self.shapes is not None
+        place = self.judged.members(slice(None)).location()
+        parts: list[Array] = []
+        of_places(parts.append, place)
+        points = np.hstack(parts)
+        scale = np.where((spread := points.std(0)) > 0, spread, 1.0)
+        average = self.shapes.family(np.repeat(self.shapes.middle[0], len(scale) + 1, axis=0))
+        steps = np.vstack([np.zeros(len(scale)), np.diag(scale)])
+        ends = np.cumsum([own.shape[-1] for own in parts])[:-1]
+        offsets = iter(np.split(steps, ends, axis=1))
+        moved = average.translate(of_places(lambda _: next(offsets), place))
+        # A translation changes both parameters linearly, up to terms that the other one lacks.
+        natural, mean = (p[1:] - p[0] for p in (moved.natural_parameters, moved.mean_parameters))
+        metric = (natural @ mean.T + mean @ natural.T) / 2
+        points = (points / scale) @ np.linalg.cholesky(metric)
+        return points - points.mean(0)
+
+    @functools.cached_property
+    def masses(self) -> Float[Array, "n located+1"]:
+        """Each component's observations, relative to the average, and the :attr:`places` times
+        these, which groups sum up. No columns where directions are not told apart.
+        """
+        if not self.criterion.directed:
+            return np.empty((len(self.points), 0))
+        known = self._known
+        weights = np.ones(len(self.points)) if known is None else known / known.mean()
+        return weights[:, None] * np.insert(self.places, 0, 1.0, axis=1)
+
+    def along(self, masses: Float[Array, "g located+1"]) -> Float[Array, " located"] | None:
+        """Return the shares of the scatter within groups, of these sums of :attr:`masses`, along
+        its principal directions, the largest first; None where directions are not told apart.
+        """
+        if not masses.shape[1]:
+            return None
+        means = masses[:, 1:] / masses[:, :1]
+        return shares(self.masses[:, 1:].T @ self.places - masses[:, 1:].T @ means)
+
     def surprise(self, centroids: Centroids) -> Float[Array, " g"]:
         """Return the divergence of averages of natural parameters from the population: ``KL(. ||
         population)``, or the average component's share of location if shapes are priced
@@ -276,39 +306,6 @@ class LocalComponents:
         sizes = np.unique(self.site[rows], return_counts=True)[1]
         starts = np.concatenate([[0], np.cumsum(sizes)])
         return LocalComponents(self.points.take(rows), starts, numbers=self.numbers)
-
-
-class Judged(NamedTuple):
-    """Statistics by which the number of groups is judged: averages, their evidence, and the summed
-    divergence of components, and of their shapes, to them.
-    """
-
-    centres: Float[Array, "g traits"]
-    evidence: Evidence
-    misfit: float
-    shape: float
-
-    @classmethod
-    def of(
-        cls, centres: Array, evidence: Evidence, counts: Array, total: float, shape: float
-    ) -> "Judged":
-        """Make it from the summed potentials of all components (``total``) and of their shapes
-        (``shape``).
-        """
-        misfit = max(float(total - counts @ evidence.potential), 0.0)
-        return cls(centres, evidence, misfit, max(float(shape - counts @ evidence.shape), 0.0))
-
-    def prices(self, criterion: Criterion, counts: Array) -> tuple[float, float]:
-        """Return the least sum of the prices of all groups, and the spread that attains it."""
-        _, _, surprise, typical = (values[:, None] for values in self.evidence)
-        prices = criterion.prices(surprise, typical, counts[:, None], criterion.spreads)
-        total, spread = criterion.shortest(prices.sum(0))
-        return float(total), float(spread)
-
-    def length(self, criterion: Criterion, counts: Array) -> float:
-        """Return the description length, in nats."""
-        price, _ = self.prices(criterion, counts)
-        return float(criterion.length_of_sums(self.misfit, self.shape, price, len(counts)))
 
 
 def _populations_of(several: Sequence[Points]) -> list[tuple[Points, float]]:

@@ -114,12 +114,13 @@ class Confidence:
             return None
         found = len(self.clustering.counts)
         local = self.clustering.local
-        near = {found + more for more in range(-NEIGHBOURS, NEIGHBOURS + 1)}
-        near &= set(range(local.largest, local.criterion.total + 1))
+        more = range(found, min(found + NEIGHBOURS, local.criterion.total) + 1)
+        fewer = range(max(found - NEIGHBOURS, local.largest), found)
         met = [self.levels]
-        if self.thorough and not _large(self.clustering) and near - self.levels.keys():
-            met.append(self._more)
-            if not self._more or not needed(self.clustering):
+        if self.thorough and not _large(self.clustering):
+            if not self.levels.keys() >= {*more}:
+                met.append(self._more)
+            if not self.levels.keys() >= {*fewer} and not needed(self.clustering):
                 met.append(self._fewer)
         others = self._above(*met)
         del others[found]
@@ -346,13 +347,9 @@ class Moves:
 
     def _rise(self, misfits: Sequence[Array], price: Array, groups: Array) -> Array:
         """Return the rise of the objective for given rises of misfits, prices and group number."""
-        judged, (misfit, shape), prices = self.clustering.judged, misfits, self._prices.sum()
-        length = self.clustering.local.criterion.length_of_sums
-        number = len(self._counts)
-        after = length(
-            judged.misfit + misfit, judged.shape + shape, prices + price, number + groups
-        )
-        return after - length(judged.misfit, judged.shape, prices, number)
+        criterion = self.clustering.local.criterion
+        misfit, shape = misfits
+        return self.clustering.judged.rise(criterion, misfit, shape, price, groups)
 
     @functools.cached_property
     def _prices(self) -> Float[Array, " g"]:

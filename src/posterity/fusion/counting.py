@@ -20,10 +20,6 @@ from posterity.fusion.matching import Rule
 from posterity.fusion.plan import Plan
 from posterity.fusion.sites import Sites
 
-CLOSE = 0.05  # Deviations below which means are compared further
-INFORMED = 1.0
-"""Nats by which records must have moved the prior for posteriors to be compared: what is left of
-the prior is alike at all sites."""
 WHOLE = 1e-12  # Relative rounding error of whole numbers
 SAME_POSTERIOR = "the same posterior"
 
@@ -165,11 +161,15 @@ def _may_coincide(sites: Sites, name: str, level: float) -> bool:
     return bool(chance + np.log(math.comb(len(sites.names), 2)) > np.log(level))
 
 
-def _nearly_same(sites: Sites, level: float) -> _Twice | None:
+def _nearly_same(
+    sites: Sites, level: float, *, near: float = 0.05, learnt: float = 1.0
+) -> _Twice | None:
     """Return two Gaussian posteriors that are closer than those of independent records can be, as
     those of one table in two units, or None.
 
-    Twice their divergence is about chi-squared, with a degree of freedom per coordinate.
+    They are compared if their means are ``near`` each other, in deviations, and if records moved
+    the prior by more than the nats ``learnt``: what is left of it would be common to both. Twice
+    their divergence is about chi-squared, with a degree of freedom per coordinate.
     """
     known: dict[str, Any] = {name: site.posterior for name, site in sites.loaded.items()}
 
@@ -183,13 +183,13 @@ def _nearly_same(sites: Sites, level: float) -> _Twice | None:
     size = math.prod(*shapes)
     means = np.stack([known[name].mean for name in names])
     deviations = np.sqrt(np.stack([known[name].marginal_variance for name in names]))
-    close = (np.abs(np.diff(means, axis=0)) <= CLOSE * deviations[1:]).all(1)
+    close = (np.abs(np.diff(means, axis=0)) <= near * deviations[1:]).all(1)
     for place in np.flatnonzero(close):
         one, other = sorted(names[place : place + 2])
         apart = float(known[one].kl(known[other]))
         prior = sites.loaded[one].prior
         chance = len(names) ** 2 / 2 * scipy.special.gammainc(size / 2, max(apart, 0.0))
-        informed = prior is None or float(known[one].kl(prior)) > INFORMED
+        informed = prior is None or float(known[one].kl(prior)) > learnt
         if chance < level and informed:
             return _Twice(f"nearly the same posterior ({apart:.1g} nats apart)", one, other)
     return None

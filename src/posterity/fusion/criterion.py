@@ -51,6 +51,11 @@ class DescriptionLength:
         unlikely: weight, in nats, of the expectation that shapes differ.
         unlike: spread below which shapes are unexpectedly alike, as a variance in units of a
             component's own uncertainty.
+        unequal: ratio of the largest and the least number of observations from which on that is no
+            misfit which these alone cause; of single components, its square.
+        each: components of all sites for each direction of their locations, from which on the
+            directions in which sites differ most may have dispersions of their own. With fewer
+            components a direction is none that sites share.
         far: ratio of the dispersion of location to the expected one above which components are
             matched by their effects (:mod:`.effects`): matched ones are then four standard
             deviations of an observation apart, over all directions together.
@@ -70,10 +75,13 @@ class DescriptionLength:
     new_alone: float = 2.0
     unlikely: float = 5.0
     unlike: float = 20.0
+    unequal: float = 16.0
+    each: float = 12.0
     far: float = 10.0
 
     def __post_init__(self) -> None:
-        POSITIVE.check(matches=self.matches, unlike=self.unlike, far=self.far)
+        positive = ("matches", "unlike", "unequal", "each", "far")
+        POSITIVE.check(**{name: getattr(self, name) for name in positive})
         rest = ("apart", "share", "share_unlocated", "new", "new_alone", "unlikely")
         NOT_NEGATIVE.check(**{name: getattr(self, name) for name in rest})
 
@@ -141,13 +149,22 @@ class Criterion:
         """True if components have a location and a shape."""
         return bool(self.located and self.shaped)
 
-    def length_of_sums(self, misfit: Any, shape: Any, price: Any, groups: Any) -> Any:
+    @property
+    def directed(self) -> bool:
+        """True if directions of locations may have dispersions of their own."""
+        return 2 <= self.located <= self.total / self.numbers.each
+
+    def length_of_sums(
+        self, misfit: Any, shape: Any, price: Any, groups: Any, along: Array | None = None
+    ) -> Any:
         """Return the negative log evidence of clusterings into ``groups`` groups, in nats, up to a
         common constant.
 
         ``misfit`` is the summed divergence of components to their centroids, ``shape`` the part of
         it that remains once all are moved to one place, and ``price`` the sum of the
-        :meth:`prices` of all groups.
+        :meth:`prices` of all groups. ``along`` (..., located) are the shares of the other part
+        along the directions in which members of groups differ, the largest first; without them all
+        directions have one dispersion.
         """
         misfit = np.maximum(misfit, 0.0)
         spare = self.total - groups
@@ -157,17 +174,41 @@ class Criterion:
             shape = np.minimum(np.maximum(shape, 0.0), misfit)
             # Shapes are taken to differ in half of their directions, which are unknown.
             sampled = np.minimum(shape, spare * self.shaped / 4)
-            noise = self._noise(misfit - shape, spare, self.located, self.expected)
+            noise = self._located(misfit - shape, spare, along)
             noise = noise + sampled + self._noise(shape - sampled, spare, self.shaped / 2, 1.0)
         return noise + price + self.columns(groups)
 
-    def _noise(self, misfit: Any, spare: Any, directions: int | float, expected: float) -> Any:
+    def _located(self, misfit: Any, spare: Any, along: Array | None) -> Any:
+        """Return the length of a misfit of location. The directions in which groups differ most
+        have dispersions of their own, as many as make it shortest (minka2001dimension).
+        """
+        if along is None:
+            return self._noise(misfit, spare, self.located, self.expected)
+        return self._by_leading(misfit, spare, along).min(-1)
+
+    def leading(self, misfit: float, spare: int, along: Array) -> int:
+        """Return how many directions of location have dispersions of their own."""
+        return int(self._by_leading(misfit, spare, along).argmin())
+
+    def _by_leading(self, misfit: Any, spare: Any, along: Array) -> Float[Array, "*many located"]:
+        """Return lengths if none, one, two, ... of the directions have their own dispersions."""
+        dim = self.located
+        misfits = np.asarray(misfit)[..., None] * along
+        spare = np.asarray(spare)[..., None]
+        leading = np.arange(dim)
+        alone = self._noise(misfits, spare, 1, self.expected)
+        left = misfits[..., ::-1].cumsum(-1)[..., ::-1]
+        rest = self._noise(left, spare, dim - leading, self.expected)
+        angles = leading * (dim - (leading - 1) / 2)  # numbers that describe leading directions
+        return alone.cumsum(-1) - alone + rest + angles * np.log(np.maximum(spare, 1)) / 2
+
+    def _noise(self, misfit: Any, spare: Any, directions: Any, expected: float) -> Any:
         """Return the length of a misfit in ``directions``, with the most likely dispersion.
 
         Sampling alone gives half a nat per direction and ``spare`` component: a dispersion of one.
         The prior has the weight of some spare components of the ``expected`` dispersion.
         """
-        if not directions:
+        if not np.all(directions):
             return misfit
         matches = self.numbers.matches
         both = matches + spare

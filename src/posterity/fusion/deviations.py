@@ -17,7 +17,6 @@ from posterity.families import Distribution, ExponentialFamily
 from posterity.families.marginals import Marginal
 
 Array = np.ndarray
-ROUGHLY = 1.5  # Deviations of the means up to which tails are taken to be those of normal laws
 MOST = 2**27  # Largest number of multiplications for a joint comparison
 
 
@@ -125,11 +124,14 @@ def _marginals(law: Any) -> Iterator[Marginal]:
         yield from _marginals(part)
 
 
-def apart(one: Marginal, other: Marginal, here: Any = None, there: Any = None) -> Array:
+def apart(
+    one: Marginal, other: Marginal, here: Any = None, there: Any = None, *, roughly: float = 1.5
+) -> Array:
     """Return the deviations between the numbers of two laws.
 
     ``here`` and ``there`` are the means that are expected of them, by default each other's.
-    Deviations are zero where nothing is known.
+    Deviations are zero where nothing is known. Up to ``roughly`` so many deviations of the means
+    tails are taken to be those of normal laws.
     """
     sides = [
         (one, other.mean if here is None else here),
@@ -139,7 +141,7 @@ def apart(one: Marginal, other: Marginal, here: Any = None, there: Any = None) -
         first, second = (np.abs(law.mean - x) / law.sd for law, x in sides)
         found = 1 / np.hypot(1 / first, 1 / second)
         found = np.where(np.isfinite(found), found, 0.0)
-        look = np.nonzero(found > ROUGHLY)
+        look = np.nonzero(found > roughly)
         if len(look[0]):
             tails = [_deviate(law.picked(look), x[look]) for law, x in sides]
             found[look] = 1 / np.hypot(1 / tails[0], 1 / tails[1])

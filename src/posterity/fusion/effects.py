@@ -10,7 +10,7 @@ variances within groups maximise the marginal likelihood, as in yurochkin2019 fo
 import dataclasses
 import functools
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,18 +20,12 @@ from posterity.arrays.typing import Bool, Float, Int
 from posterity.families import ExponentialFamily
 from posterity.families.normal_wishart import NormalPrecision
 from posterity.fusion.clustering import Clustering, assign, sums
-from posterity.fusion.components import LocalComponents
-from posterity.fusion.geometry import of_places
 
 Array = np.ndarray
 DIRECTIONS, MOST = 128, 1024
 """Largest numbers of directions of a location, and of components, that are rematched."""
 SHARES = np.concatenate([[0.001, 0.003], np.arange(0.01, 0.1, 0.02), np.arange(0.1, 1.01, 0.06)])
 """Candidates for the share of the variance that lies within groups."""
-STARTS = (0.003, 0.03, 0.1, 0.2, 0.35, 0.6)  # Shares for location from which matching starts
-SWEEPS = 10  # Largest number of sweeps: rematching all sites, then refitting the shares
-EQUAL = 1e-12
-"""Variance of log covariances up to which they are equal except for rounding, and not used."""
 
 
 def differ(clustering: Clustering) -> bool:
@@ -94,21 +88,29 @@ class Effects:
     shares: tuple[float, ...]
 
     @classmethod
-    def of(cls, clustering: Clustering) -> "Effects":
+    def of(
+        cls,
+        clustering: Clustering,
+        *,
+        starts: Sequence[float] = (0.003, 0.03, 0.1, 0.2, 0.35, 0.6),
+        equal: float = 1e-12,
+    ) -> "Effects":
         """Return the most likely groups, or groups of one component each, if the evidence does not
-        exceed the logarithm of the number of ways to choose as many matches.
+        exceed the logarithm of the number of ways to choose as many matches. Matching begins at
+        each of the shares ``starts`` of location. Log covariances with a variance up to ``equal``
+        differ by rounding alone, and are not used.
         """
         local = clustering.local
         criterion = local.criterion
-        traits = [Trait(_places(local), criterion.expected, criterion.numbers.matches)]
+        traits = [Trait(local.places, criterion.expected, criterion.numbers.matches)]
         members = local.judged.members(slice(None))
         shape = isinstance(members, NormalPrecision) and Trait(_log_covariances(members))
-        if shape and shape.variance > EQUAL:
+        if shape and shape.variance > equal:
             traits.append(shape)
         alone = cls(local.starts, np.arange(len(local.points)), tuple(traits), ())
         met = dataclasses.replace(alone, labels=clustering.labels).with_scale()
         rest = [1.0] * (len(traits) - 1)
-        begun = [dataclasses.replace(alone, shares=(share, *rest)) for share in STARTS]
+        begun = [dataclasses.replace(alone, shares=(share, *rest)) for share in starts]
         best = max((start.improved() for start in [met, *begun]), key=operator.attrgetter("worth"))
         return best if best.worth > best.ways else dataclasses.replace(alone, shares=best.shares)
 
@@ -171,10 +173,10 @@ class Effects:
             seen |= set(own)
         return float(total)
 
-    def improved(self) -> "Effects":
+    def improved(self, *, sweeps: int = 10) -> "Effects":
         """Rematch site by site, and refit the shares, until the evidence does not rise."""
         current = self
-        for _ in range(SWEEPS):
+        for _ in range(sweeps):
             before = current
             for site in range(len(self.starts) - 1):
                 current = current._matched(site)
@@ -226,30 +228,6 @@ class Effects:
             rise = now[:, None] + there - gains[:k, :g] - gains[owner][:, here].T
             rise[rows[here < g], here[here < g]] = np.inf
             yield np.minimum(rise.min(1, initial=np.inf), np.where(here < g, now, np.inf))
-
-
-def _places(local: LocalComponents) -> Float[Array, "n located"]:
-    """Return centred locations of components, in standard deviations of an average component: in
-    the metric of its divergence.
-    """
-    assert local.shapes is not None
-    members = local.judged.members(slice(None))
-    shapes = local.shapes
-    place = members.location()
-    parts: list[Array] = []
-    of_places(parts.append, place)
-    points = np.hstack(parts)
-    scale = np.where((spread := points.std(0)) > 0, spread, 1.0)
-    average = shapes.family(np.repeat(shapes.middle[0], len(scale) + 1, axis=0))
-    steps = np.vstack([np.zeros(len(scale)), np.diag(scale)])
-    ends = np.cumsum([own.shape[-1] for own in parts])[:-1]
-    offsets = iter(np.split(steps, ends, axis=1))
-    moved = average.translate(of_places(lambda _: next(offsets), place))
-    # A translation changes both parameters linearly, up to terms that the other one lacks.
-    natural, mean = (p[1:] - p[0] for p in (moved.natural_parameters, moved.mean_parameters))
-    metric = (natural @ mean.T + mean @ natural.T) / 2
-    points = (points / scale) @ np.linalg.cholesky(metric)
-    return points - points.mean(0)
 
 
 def _log_covariances(members: ExponentialFamily) -> Float[Array, "n numbers"]:

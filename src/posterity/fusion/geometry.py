@@ -11,7 +11,7 @@ import enum
 import functools
 import operator
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,7 +25,6 @@ BUDGET = 256 * 2**20  # Bytes of working memory for one chunk of rows
 CACHED = 2**20  # Bytes of members that are processed together: the size of a processor's cache
 ROOM = 2**21  # Bytes of costs that a clustering stores
 PIECE = 2**21  # Bytes of costs that are copied at a time
-LONG = 2**14  # Number of floats of a site from which its products are computed separately
 
 
 class Divergence(enum.StrEnum):
@@ -199,30 +198,11 @@ class Points:
             offset[:size, dim] = self._column[rows]
             yield rows, np.matmul(offset[:size], slope, out=room[:size])
 
-    def nearest(self, centroids: "Centroids") -> "Nearest":
+    def nearest(self, centroids: "Centroids") -> Int[Array, " n"]:
         """Return the nearest centroid of each point."""
-        found = Nearest(np.empty(len(self), int), np.empty(len(self)))
+        found = np.empty(len(self), int)
         for rows, part in self.differences(centroids):
-            found.groups[rows] = own = finite(part).argmin(1)
-            found.costs[rows] = part[np.arange(len(part)), own]
-        return found._replace(costs=np.maximum(found.costs, 0.0))
-
-    def nearest_again(self, before: "Nearest", centroids: "Centroids", moved: Array) -> "Nearest":
-        """Return the nearest centroids, given those ``before`` a change of the centroids that are
-        marked as ``moved`` (G,); labels of ``before`` are -1 for centroids that are gone.
-        """
-        among = np.flatnonzero(moved)
-        new = self.nearest(centroids.take(among))
-        # The nearest moved centroid is the nearest of all if it is nearer than the previous one.
-        there = before.groups
-        nearer = new.costs <= before.costs
-        found = Nearest(
-            np.where(nearer, among[new.groups], there), np.minimum(new.costs, before.costs)
-        )
-        lost = np.flatnonzero(~nearer & ((there < 0) | moved[there]))
-        if len(lost):
-            again = self.take(lost).nearest(centroids)
-            found.groups[lost], found.costs[lost] = again
+            found[rows] = finite(part).argmin(1)
         return found
 
     def own_divergences(
@@ -231,11 +211,7 @@ class Points:
         """Return ``D(c_k || x_l)`` for all ``l`` and ``k`` in one row, by small products."""
         column, (gradient, row) = self._column, self._tangents(centroids)
         out = column[rows][:, :, None] - row[rows][:, None, :]
-        if gradient.shape[1] * rows.shape[1] < LONG:
-            out -= self._offset(rows) @ gradient[rows].swapaxes(1, 2)
-        else:  # a stack of long products is slower than single products, and exceeds the cache
-            for own, part in zip(rows, out, strict=True):
-                part -= self._offset(own) @ gradient[own].T
+        out -= self._offset(rows) @ gradient[rows].swapaxes(1, 2)
         return np.maximum(out, 0.0, out=out)
 
     def paired_divergences(self, centroids: "Centroids", groups: Array) -> Float[Array, " n"]:
@@ -255,13 +231,6 @@ class Points:
         return gradient, height - np.einsum("gd,gd->g", offset, gradient)
 
 
-class Nearest(NamedTuple):
-    """The nearest centroid of each point, and the divergence to it."""
-
-    groups: Int[Array, " n"]
-    costs: Float[Array, " n"]
-
-
 @dataclasses.dataclass(frozen=True)
 class Centroids:
     """``G`` points with their potential and its gradient, the dual coordinates."""
@@ -274,18 +243,6 @@ class Centroids:
     def gradient(self) -> Float[Array, "g dim"]:
         """The dual coordinates, computed on first access: half of all centroids need none."""
         return self.dual()
-
-    def with_moved(self, moved: Array, others: "Centroids") -> "Centroids":
-        """Return the centroids with ``others`` in place of those that are marked as ``moved``."""
-
-        def put(mine: Array, theirs: Array) -> Array:
-            both = mine.copy()
-            both[moved] = theirs
-            return both
-
-        coordinates = put(self.coordinates, others.coordinates)
-        potential = put(self.potential, others.potential)
-        return Centroids(coordinates, potential, lambda: put(self.gradient, others.gradient))
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state with the gradient in place of the function, which does not pickle."""

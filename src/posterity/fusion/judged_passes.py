@@ -18,20 +18,17 @@ from posterity.fusion.absorb import Absorbing, population
 from posterity.fusion.block_table import HASH
 from posterity.fusion.blocks import Block
 from posterity.fusion.clustering import Clustering
-from posterity.fusion.components import Judged, LocalComponents
+from posterity.fusion.components import LocalComponents
 from posterity.fusion.confidence import NEIGHBOURS, Confidence
 from posterity.fusion.geometry import Centroids, moved, opposite
-from posterity.fusion.matching import Matched, Matching, match
+from posterity.fusion.judged import Judged
 from posterity.fusion.passes import Passes, PassResult
 from posterity.fusion.rows import GroupSums, Rows
-from posterity.fusion.search import SearchResult
 
 Array = np.ndarray
 EXAMINED = 2**12  # Components of the sample of sites that warnings are about, at most
 FLOATS = 2**22  # Numbers of that sample, at most
-WORST, HOLDERS = 64, 4
-"""Sites whose components are furthest from their groups, and sites with each group, that warnings
-are about as well."""
+WORST = 64  # Sites whose components are furthest from their groups, that warnings are about as well
 
 
 def examinable(table: Any) -> int:
@@ -83,7 +80,8 @@ class PassConfidence(Confidence):
             sums.add(part.local.traits(), part.labels)
             shape += part.local.totals[1]
         total = self.passes.potentials[0]
-        return Judged.of(sums.means, near.evidence(sums.means), counts, total, shape)
+        along = near.along(self.passes.in_sample(self.result, near.masses)[1])
+        return Judged.of(sums.means, near.evidence(sums.means), counts, total, shape, along)
 
     @functools.cached_property
     def length(self) -> float:
@@ -121,11 +119,10 @@ class PassConfidence(Confidence):
 
     def examined(self) -> Int[Array, " some"]:
         """Return the sites that warnings are about, whatever the order of sites: a sample, those
-        with a component that is furthest from its group, one with most components, and several
-        that have each group, or all of few, as far as their components are not too many.
+        with a component that is furthest from its group, as far as their components are not too
+        many, and one with most components.
         """
         table = self.passes.table
-        result = self.result
         sizes = self.passes.store.sizes
         furthest = [np.maximum.reduceat(p.own_costs, p.local.starts[:-1]) for p in self.parts]
         chosen = np.zeros(len(sizes), bool)
@@ -133,16 +130,6 @@ class PassConfidence(Confidence):
         chosen[self.sample()] = chosen[np.lexsort((table.keys, -sizes))[0]] = True
         worst = np.lexsort((table.keys, -np.concatenate(furthest)))[:WORST]
         chosen[worst[: max(1, np.searchsorted(np.cumsum(sizes[worst]), most, side="right"))]] = True
-        have = np.bincount(result.labels[np.repeat(chosen, sizes)], minlength=len(result.counts))
-        few = have < np.minimum(HOLDERS, result.counts)
-        rows = np.flatnonzero(few[result.labels])
-        site = np.searchsorted(np.cumsum(sizes), rows, side="right")
-        order = np.lexsort((table.keys[site], result.labels[rows]))
-        rank = np.arange(len(rows)) - np.searchsorted(own := result.labels[rows[order]], own)
-        order = order[np.argsort(rank, kind="stable")][: int((rank < HOLDERS).sum())]
-        more = site[order[~chosen[site[order]]]]  # one of each group, then another of each
-        more = more[np.sort(np.unique(more, return_index=True)[1])]
-        chosen[more[: np.searchsorted(np.cumsum(sizes[more]), most, side="right")]] = True
         return np.flatnonzero(chosen)
 
     def of_sites(self, sites: Int[Array, " some"]) -> tuple[Block, Clustering, Int[Array, " n"]]:
@@ -171,14 +158,11 @@ class PassConfidence(Confidence):
             yield len(current.counts), passes.objective(current)
 
 
-def within_sites(passes: Passes, divergence: Any, into: Int[Array, " all"]) -> None:
-    """Merge components that are one by their own site's evidence, before the matching.
-
-    Unions are undone, as in memory, if the clustering of the sample has each part nearest to a
-    different group. In the table, unions replace their parts; ``into`` (N,), the component that
-    absorbed each one, is changed in place.
+def within_sites(passes: Passes, into: Int[Array, " all"]) -> None:
+    """Merge components that are one by their own site's evidence, before the matching. In the
+    table, unions replace their parts; ``into`` (N,), the component that absorbed each one, is
+    changed in place.
     """
-    table = passes.table
     store = passes.store
     passes.population = _population(passes)
     parts = np.arange(len(store), dtype=into.dtype)
@@ -186,50 +170,7 @@ def within_sites(passes: Passes, divergence: Any, into: Int[Array, " all"]) -> N
         own = np.arange(len(rows.rows))
         found = Absorbing.within_sites(_piece(passes, rows), own)
         parts[rows.span] += found.into - own
-    if (parts == np.arange(len(parts), dtype=into.dtype)).all():
-        return
-    rows, starts, places = table.rows_of(sampled := np.sort(passes.sampled))
-    whole = Absorbing(
-        _where_they_were(passes, rows, sampled), np.searchsorted(places, parts[places])
-    )
-    left = np.flatnonzero(whole.whole)
-    kept = np.cumsum([0, *np.add.reduceat(whole.whole, starts[:-1], dtype=int)])
-    members = whole.members[left]
-    how = (Matching.EVIDENCE, divergence, None, whole.counts[left])
-    matched = match(members, kept, *how, numbers=passes.numbers)
-    for rows in store.blocks():
-        one = Absorbing(_piece(passes, rows), parts[rows.span] - rows.row)
-        less = one.less(matched.result.clustering)
-        if less is not None:
-            parts[rows.span] = rows.row + less.into
     joined(passes, parts, into)
-
-
-def absorbed(
-    passes: Passes, result: PassResult, into: Int[Array, " all"]
-) -> tuple[PassResult, list[float]] | None:
-    """Merge unmatched components into others of their site, and match again; return None if there
-    are none. ``into`` is changed as by :func:`within_sites`.
-    """
-    table = passes.table
-    alone = np.flatnonzero(result.counts[result.labels] == 1)
-    ends = np.cumsum(passes.store.sizes)
-    sites = np.unique(np.searchsorted(ends, alone, side="right"))
-    if not len(sites):
-        return None
-    rows, starts, places = table.rows_of(sites)
-    block = _where_they_were(passes, rows, sites)
-    part = PassConfidence(passes, result, {}, free=True).part(rows, starts, result.labels[places])
-    order = np.arange(len(rows))
-    matched = Matched(part.labels, SearchResult(part, []), order)
-    found = Absorbing.of(block).more(matched, order)
-    if found is None:
-        return None
-    parts = np.arange(len(passes.store), dtype=into.dtype)
-    parts[places] = places[found.into]
-    kept = joined(passes, parts, into)
-    left = np.bincount(result.labels[kept], minlength=len(result.counts)) > 0
-    return passes.fewer(passes.refine(passes.sweep(result.matched[left]).packed()))
 
 
 def joined(passes: Passes, parts: Int[Array, " n"], into: Int[Array, " all"]) -> Bool[Array, " n"]:

@@ -16,18 +16,17 @@ from posterity.arrays.typing import Float, Int
 from posterity.artifact.checkpoint import Checkpoint
 from posterity.families import ExponentialFamily
 from posterity.fusion.block_table import BlockTable
-from posterity.fusion.clustering import assign
-from posterity.fusion.components import Evidence, Judged, LocalComponents
+from posterity.fusion.clustering import assign, sums
+from posterity.fusion.components import LocalComponents
 from posterity.fusion.criterion import USUAL, DescriptionLength
 from posterity.fusion.geometry import Centroids, of_places
+from posterity.fusion.judged import Evidence, Judged
 from posterity.fusion.rows import ExactGroupSums, GroupSums, Rows
 from posterity.fusion.search import price_of_a_group, search
 from posterity.status import Progress
 
 Array = np.ndarray
 COSTS = 2**22  # Number of divergences in memory at a time
-SETTLED = 1e-4  # Relative decrease of the misfit below which sweeps end
-ROUNDS = 16  # Largest number of rounds of opening groups for components that fit nowhere
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,21 +169,25 @@ class Passes:
         misfit = max(float(self.potentials[0] - sweep.counts @ potential), 0.0)
         every = Evidence(potential, np.zeros(len(potential)), near.surprise(centroids), typical)
         some = Evidence(*(values[groups] for values in every))
-        judged = Judged(sweep.natural[groups], some, misfit + more, shape)
+        along = near.along(self.in_sample(sweep, near.masses)[1])
+        judged = Judged(sweep.natural[groups], some, misfit + more, shape, along)
         return judged.length(self.criterion, counts)
+
+    def in_sample(self, sweep: PassResult, rows: Array) -> tuple[Array, Float[Array, "seen width"]]:
+        """Return the groups with members in the sample, and the sums of their rows there."""
+        seen, labels = np.unique(sweep.labels[self.sample.places], return_inverse=True)
+        return seen, sums(rows, labels)
 
     def _shapes(self, sweep: PassResult) -> tuple[Array, Float[Array, "seen dim"], float]:
         """Return the groups with members in the sample, the averages of their shapes there, and the
         estimated misfit of the shapes of all components.
         """
         shapes: Any = self.near.shapes
-        sums = GroupSums(len(sweep.counts), shapes.coordinates.shape[1])
-        sums.add(shapes.coordinates, sweep.labels[self.sample.places])
-        seen = np.flatnonzero(sums.counts)
-        means = sums.totals[seen] / sums.counts[seen, None]
-        potential = shapes.potential_at(means)
-        potential = potential - self.near.unequal(means)
-        misfit = max(float(self.near.totals[1] - sums.counts[seen] @ potential), 0.0)
+        counts = np.bincount(sweep.labels[self.sample.places])
+        seen, totals = self.in_sample(sweep, shapes.coordinates)
+        means = totals / counts[seen, None]
+        potential = shapes.potential_at(means) - self.near.unequal(means)
+        misfit = max(float(self.near.totals[1] - counts[seen] @ potential), 0.0)
         spare = max(len(shapes) - len(seen), 1)
         return seen, means, misfit * (len(self.store) - len(sweep.counts)) / spare
 
@@ -208,7 +211,7 @@ class Passes:
             self.progress(Progress(self.swept))
         return dataclasses.replace(sums.result(), assigned=coordinates)
 
-    def refine(self, sweep: PassResult, *, sweeps: int = 8) -> PassResult:
+    def refine(self, sweep: PassResult, *, sweeps: int = 8, settled: float = 1e-4) -> PassResult:
         """Alternate assignment and centroids at a fixed number of groups; the misfit only falls.
         The result has second choices.
         """
@@ -218,11 +221,10 @@ class Passes:
             before = misfit
             misfit = self.misfit(proposal)
             if not proposal.counts.all() or misfit > before * (1 + 1e-12):
-                loss = proposal.loss
-                second = proposal.second
-                return dataclasses.replace(sweep, loss=loss, second=second, ahead=True)
+                ahead = {"loss": proposal.loss, "second": proposal.second, "ahead": True}
+                return dataclasses.replace(sweep, **ahead)
             sweep = proposal
-            if misfit >= before * (1 - SETTLED):
+            if misfit >= before * (1 - settled):
                 break
         return sweep
 
@@ -292,9 +294,11 @@ class Passes:
             sweep = self.sweep(coordinates)
         return sweep
 
-    def _open(self, coordinates: Float[Array, "g dim"], price: float) -> PassResult:
+    def _open(
+        self, coordinates: Float[Array, "g dim"], price: float, *, rounds: int = 16
+    ) -> PassResult:
         """Assign all components to groups at the coordinates, or to groups that are opened."""
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             sweep = self.sweep(coordinates, price, second=False)
             outliers = sweep.labels < 0
             if not outliers.any():
@@ -384,10 +388,8 @@ class _Accumulator:
         counts = self.sums.counts
         dim = self.table.dim
         means = self.sums.totals / np.maximum(counts, 1.0)[:, None]
-        loss = self.loss
-        natural = means[:, :dim]
-        matched = means[:, -dim:]
-        return PassResult(self.labels, counts, natural, matched, loss, self.second, self.worst)
+        places = means[:, :dim], means[:, -dim:]
+        return PassResult(self.labels, counts, *places, self.loss, self.second, self.worst)
 
 
 def _origin(members: ExponentialFamily) -> object:

@@ -17,7 +17,6 @@ from posterity.fusion.clustering import (
     assign,
     contested,
     find_centroids,
-    kept,
     packed,
     polish,
     refine,
@@ -36,7 +35,6 @@ HOPELESS = 8.0
 never gained more than six in all, nor more than half a nat per group."""
 ROUNDING = 1e-12  # Relative difference of objectives that summation in another order may cause
 SWEEPS = 2  # Number of polishing sweeps for wide components
-PATIENCE = 3  # Number of group counts without progress after which the search for fewer stops
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +119,9 @@ def _descend(merging: Merging) -> SearchResult:
 def _walk(
     merging: Merging, incumbent: Incumbent, groups: int, step: int, patience: int | None = None
 ) -> None:
-    """Offer refined clusterings with fewer and fewer groups, until patience runs out."""
+    """Offer refined clusterings with fewer and fewer groups, until none is better for as many
+    numbers as ``patience`` says, by default three and an eighth of the groups.
+    """
     current = merging.level(groups) or incumbent.best
     waited = 0
     dropped = current
@@ -129,9 +129,11 @@ def _walk(
         groups = len(current.counts)
         current = _better(merging.level(groups), dropped, incumbent)
         waited = 0 if incumbent.offer(current) else waited + step
-        if waited > (PATIENCE + groups // 8 if patience is None else patience):
+        hopeless = _hopeless(current, incumbent)
+        beyond = hopeless and groups < len(incumbent.best.counts)
+        if beyond or waited > (3 + groups // 8 if patience is None else patience):
             return
-        tries = 1 if _hopeless(current, incumbent) else 3
+        tries = 1 if hopeless else 3
         if step == 1:
             dropped = drop(current, tries)
         else:  # at most ``step`` groups, those whose members lose least
@@ -249,7 +251,10 @@ def _without(
     gone = np.zeros((len(options), len(clustering.counts)), bool)
     np.put_along_axis(gone, options, True, 1)
     away = gone[:, nearest]
-    left = np.stack([kept(own) for own in ~gone])
+    left = np.flatnonzero(~gone[0])[None]
+    if len(options) > 1:  # each without one group
+        each = np.arange(gone.shape[1] - 1)
+        left = np.where(each == options, len(each), each)
     labels = np.where(away, rivals.group, nearest)
     used, unsure = np.zeros((2, len(options), local.sites), bool)
     unsure[:, clustering.contested] = True
@@ -340,19 +345,18 @@ def _gains(clustering: Clustering, rivals: _Rivals) -> Float[Array, " g"]:
     hosts = counts[rivals.group]
     number = joining[pairs]
     share = hosts / (hosts + number)
-    misfit = judged.misfit + np.bincount(labels, rivals.more * share)
-    shape = judged.shape
+    misfit = np.bincount(labels, rivals.more * share)
+    shape = np.zeros(len(counts))
     shapes = local.shapes
     if shapes is not None:
         centroids = shapes.centroids(judged.centres[:, dim:])
         there, here = (shapes.paired_divergences(centroids, at) for at in (rivals.group, labels))
-        shape = shape + np.bincount(labels, (there - here) * share)
+        shape = np.bincount(labels, (there - here) * share)
     price = criterion.prices(surprise, typical, counts, spread)
     larger = np.minimum(counts[host] + joining[joining > 0], local.sites)
     rise = criterion.prices(surprise[host], typical[host], larger, spread) - price[host]
-    left = price.sum() - price + np.bincount(group, rise)
-    now = criterion.length_of_sums(judged.misfit, judged.shape, price.sum(), len(counts))
-    return now - criterion.length_of_sums(misfit, shape, left, len(counts) - 1)
+    price = np.bincount(group, rise) - price
+    return -judged.rise(criterion, misfit, shape, price, -1)
 
 
 def _open(local: LocalComponents, seed: Clustering, components: int | None) -> Int[Array, " n"]:
@@ -372,7 +376,7 @@ def _open(local: LocalComponents, seed: Clustering, components: int | None) -> I
     if len(outliers):
         # Outliers are clustered by the same search, a bounded part of them at a time.
         labels[outliers] = groups + search(local.take(outliers)).clustering.labels
-    return packed(labels, groups)
+    return packed(labels)
 
 
 def price_of_a_group(seed: Clustering) -> float:

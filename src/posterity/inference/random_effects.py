@@ -50,9 +50,6 @@ RATIO = "log_ratio"
 """Block of a prior of spreads in units of the sites' typical standard errors."""
 SHARE = 0.25
 """Smallest effective share of nodes for sums by weights: with less, tails are missed."""
-PAIRS = 64
-"""Pairs of starts of draws of spreads where these are too many for weights: their eight draws each
-tell the end of an interval to some hundredths of its width."""
 
 
 @register
@@ -118,12 +115,15 @@ class Effects:
     Attributes:
         prior: prior of the population's coefficients and of the spreads.
         messages: for each site the Gaussian of its own coefficients.
+        pairs: pairs of starts of draws of spreads where these are too many for weights: the eight
+            draws of each of 64 tell the end of an interval to some hundredths of its width.
 
     Arrays have one number for each coefficient (d,), or for each that differs between sites (p,).
     """
 
     prior: RandomEffects
     messages: Mapping[str, Normal]
+    pairs: int = 64
 
     @classmethod
     def of(cls, prior: Any, factors: Mapping[str, Any]) -> "Effects":
@@ -178,7 +178,8 @@ class Effects:
             result[several] = restricted(self._stacked, Normal.of(self.prior.coefficients), *places)
         return result
 
-    def _integrated(self, variance: Any) -> Integrated:
+    def integrated(self, variance: Any) -> Integrated:
+        """Return the likelihood of variances between sites (m, d), and the population's law."""
         return integrated(self._stacked, Normal.of(self.prior.coefficients), variance)
 
     @functools.cached_property
@@ -196,7 +197,7 @@ class Effects:
         return next(block for name, block in self.prior.blocks.items() if name != BLOCKS[0])
 
     @functools.cached_property
-    def _spreads(self) -> Normal:
+    def spreads_before(self) -> Normal:
         """The prior of the log spreads. In units of errors its medians are the roots of the sums of
         squares of what was expected and of the estimates.
         """
@@ -217,7 +218,7 @@ class Effects:
         with one_thread():
             mode, root = self._mode()
             start = mode, root @ root.T
-            at, worth = nodes_of(self._stacked, (before, self._spreads), start, self.own)
+            at, worth = nodes_of(self._stacked, (before, self.spreads_before), start, self.own)
             if at is not None and worth > SHARE * len(at.weights):
                 return at
 
@@ -225,16 +226,16 @@ class Effects:
                 value, slope = self._loss(mode + v @ root.T)
                 return value, slope @ root
 
-            places = mode + moved(loss, normal_pairs(len(mode), PAIRS)) @ root.T
-            found = self._integrated(variances(places, self.own, len(self.names)))
+            places = mode + moved(loss, normal_pairs(len(mode), self.pairs)) @ root.T
+            found = self.integrated(variances(places, self.own, len(self.names)))
         weights = np.full(len(places), 1 / len(places))
         return Nodes(weights, places, found.mean, found.covariance)
 
     def _loss(self, log_spread: Float[np.ndarray, "m p"]) -> tuple[np.ndarray, np.ndarray]:
         """Return minus the log posterior density at log spreads, and its slopes."""
-        prior = self._spreads
+        prior = self.spreads_before
         variance = variances(log_spread, self.own, len(self.names))
-        found = self._integrated(variance)
+        found = self.integrated(variance)
         away = log_spread - prior.mean
         pull = away @ prior.precision
         value = (away * pull).sum(1) / 2 - found.log
@@ -244,7 +245,7 @@ class Effects:
         """Return the mode of the log spreads, and a root of the inverse of minus the curvature
         there, from differences of slopes a ``step`` apart.
         """
-        prior = self._spreads
+        prior = self.spreads_before
         root = np.linalg.cholesky(prior.covariance)  # of coordinates in which the prior is standard
 
         def loss(u):
@@ -288,16 +289,6 @@ class Effects:
         """Return the central interval of each coefficient of a new site."""
         between = variances(self.nodes.log_spread, self.own, len(self.names))
         return self.nodes.interval(level, between)
-
-    def without(self, name: str) -> "Effects":
-        """Return the population of the other sites under the prior of the spreads that all have:
-        as few others may be alike by chance, they alone do not tell how far sites differ.
-        """
-        spreads = self._spreads
-        log_spread = Gaussian._of(precision_mean=spreads.linear, precision=spreads.precision)
-        common: Any = self.prior.blocks[BLOCKS[0]]
-        prior = RandomEffects(coefficients=common, log_spread=log_spread.named(self.personal))
-        return Effects(prior, {site: own for site, own in self.messages.items() if site != name})
 
     def site(self, name: str) -> Mixture:
         """Return the posterior of a site's own coefficients, shrunken towards the population."""

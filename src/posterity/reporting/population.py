@@ -98,12 +98,14 @@ def in_words(population: Mapping[str, Any]) -> list[str]:
         )
         if row["tau_low"] is not None:
             known = row["tau"] is not None
-            tau = f"{row['tau']:.3g}" if known else "unknown, as fewer than two sites tell it"
+            tau = "is unknown, as fewer than two sites tell it"
+            if known:
+                tau = f"is {row['tau']:.3g} where its likelihood is greatest"
             i2 = f", I² {row['i2']:.0%}" if row["i2"] is not None else ""
             line += (
-                f"; between sites its spread τ is {tau} ({row['tau_low']:.3g} to "
-                f"{row['tau_high']:.3g}){i2}; a new site's is from {row['new_low']:.4g} to "
-                f"{row['new_high']:.4g}"
+                f"; between sites its spread τ {tau} (by its posterior from "
+                f"{row['tau_low']:.3g} to {row['tau_high']:.3g}){i2}; a new site's is "
+                f"from {row['new_low']:.4g} to {row['new_high']:.4g}"
             )
         lines.append(f"{line}.")
     return lines

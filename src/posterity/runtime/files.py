@@ -134,11 +134,15 @@ def force_to_disk(folder: Path) -> None:
 
 
 def named(path: AnyPath) -> tuple[str | None, Path]:
-    """Return the name and the path in ``NAME=FILE``; no name for a path that exists as it is.
+    """Return the name and the path in ``NAME=FILE``; no name for a path that exists as it is, nor
+    where a second equals sign may belong to either and no file decides.
 
     >>> named("north=a.safetensors")
     ('north', PosixPath('a.safetensors'))
+    >>> named("year=1/month=2.safetensors")
+    (None, PosixPath('year=1/month=2.safetensors'))
     """
     name, equals, file = os.fspath(path).partition("=")
     plain = not equals or not name or not file or os.sep in name or os.path.lexists(path)
-    return (None, Path(path)) if plain else (name, Path(file))
+    unsure = "=" in file and not os.path.lexists(file)
+    return (None, Path(path)) if plain or unsure else (name, Path(file))

@@ -103,13 +103,6 @@ def fuse_networks(
             fix="Pass Network.prior(layers, variance).",
         )
     searched = components is None and matching is Matching.EVIDENCE
-    if options.most is not None and not searched:
-        raise UsageError(
-            found=f"networks=Options(most={options.most}) with components={components!r} and "
-            f"matching={matching.value!r}",
-            expected="most= where the width is searched for: no components=, and no matching=",
-            fix="Leave one of them out.",
-        )
     locals_ = in_order(sites.loaded, importance, keep=matching is Matching.IDENTITY)
     layers = locals_[0].layers
     tolerance = options.allowed(layers)
@@ -133,10 +126,7 @@ def fuse_networks(
         kl(combined)
         return search.result(combined, tried, rule, base)
     high = _side_by_side(locals_)
-    if options.most is not None:
-        high = tuple(map(min, high, by_layer(options.most, layers, "most")))
-    low = np.max([local.layers.widths for local in locals_], axis=0).tolist()
-    low = tuple(map(min, low, high))
+    low = tuple(np.max([local.layers.widths for local in locals_], axis=0).tolist())
     # The loss on random images says little about the loss on real ones: convolutions are not
     # narrowed, and later layers by at most a half.
     windows = layers.windows
@@ -149,9 +139,8 @@ def fuse_networks(
     if not tried[widths] <= tolerance:
         warnings.warn(
             f"widths {widths} still predict {tried[widths]:.3g} nats from the weighted "
-            f"concatenation of all sites, more than the tolerance {tolerance:g}. "
-            + ("Raise `most` or" if options.most else "Raise")
-            + " the tolerance of Options.",
+            f"concatenation of all sites, more than the tolerance {tolerance:g}. Raise the "
+            "tolerance of Options.",
             stacklevel=4,
         )
     return search.result(search.build(widths), tried, rule, base)

@@ -35,32 +35,24 @@ class Options:
         tolerance: predictive KL from the concatenation to the fused network, in nats, up to which
             the narrowest network is chosen if ``components`` is None; by default 0.005, or 0.02
             for several hidden layers without convolutions.
-        most: largest number of units of each hidden layer, or one for all, if ``components`` is
-            None. If no such network is within the tolerance, the widest is returned, with a
-            warning.
         refit: whether all layers but the first are refitted to the sites' outputs, on random
             inputs.
         outputs: ``"classes"`` for logits of classes (a single output is the logit of two classes);
             ``"values"`` for predicted values, whose squared errors are measured by the variance
             due to the last layer. By default two or more outputs are classes, and one is a value.
         inputs: unlabelled examples (n, *image), instead of random inputs.
-        nonnegative: whether random inputs are nonnegative, like intensities.
         samples: number of random inputs for refits, and of further ones for the KL; by default
             3000, or 600 for images.
     """
 
     tolerance: float | int | None = None
-    most: int | Widths | None = None
     refit: bool = True
     outputs: Outputs | str | None = None
     inputs: Num[np.ndarray, "n ..."] | None = None
-    nonnegative: bool = False
     samples: int | None = None
 
     def __post_init__(self) -> None:
         POSITIVE.or_none().check(tolerance=self.tolerance)
-        for width in self.most if isinstance(self.most, tuple) else (self.most,):
-            COUNT.or_none().check(most=width)
         one_of("classes", "values").or_none().check(outputs=self.outputs)
         COUNT.or_none().check(samples=self.samples)
         EXAMPLES.or_none().check(inputs=self.inputs)

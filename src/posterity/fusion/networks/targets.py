@@ -289,19 +289,17 @@ def pair_of_inputs(locals_: Sequence[Local], options: Options) -> tuple[Array, A
         examples = examples.reshape(len(examples), *layers.image)
         return examples[::2], examples[1::2]
     n = options.number(layers)
-    drawn = random_inputs(locals_, 2 * n, np.random.default_rng(0), options.nonnegative)
+    drawn = random_inputs(locals_, 2 * n, np.random.default_rng(0))
     return drawn[:n], drawn[n:]
 
 
 def random_inputs(
-    locals_: Sequence[Local], n: int, rng: np.random.Generator, nonnegative: bool = False
+    locals_: Sequence[Local], n: int, rng: np.random.Generator
 ) -> Float[Array, "n ..."]:
     """Draw random linear combinations of the incoming means of all sites' first layers."""
     layers = locals_[0].layers
     kernels = np.concatenate([local.incoming(0)[0] for local in locals_], axis=2)
     drawn = _images(layers, kernels, n, rng)
-    if nonnegative:
-        drawn = np.maximum(drawn, 0.0)
     squares = (drawn**2).mean(tuple(range(drawn.ndim - 1)))
     wanted = mean_squares(locals_)
     if wanted is None:  # the scale of inputs is unknown: preactivations are made of order one
