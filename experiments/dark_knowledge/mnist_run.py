@@ -29,11 +29,13 @@ from posterity.errors import ConvergenceWarning
 from posterity.models import NeuralNetwork
 from posterity.networks import GaussianPrior, Layers
 from posterity.networks.predictive import Prediction
+from posterity.runtime.fingerprint import versioned
 from posterity.status import Progress
 
 Row = dict[str, Any]
 
 
+@versioned("1")
 @dataclass(frozen=True)
 class Falling:
     """Step sizes that fall from ``first`` to ``last`` over so many steps, and stay there.
@@ -113,6 +115,7 @@ class Setting:
         return Langevin(model, prior, data, kernel=kernel, chains=1, **steps)
 
 
+@versioned("1")
 class Between(Inputs):
     """Inputs D' of a student: images, points between two of them, and bent ones, all with noise.
 
@@ -132,11 +135,13 @@ class Between(Inputs):
         one, other = jnp.asarray(self.x)[jax.random.randint(first, (2, plain), 0, len(self.x))]
         u = jax.random.uniform(second, (plain,))
         u = jnp.where(jnp.arange(plain) < plain // 2, 1.0, u)[:, None]
-        side = math.isqrt(one.shape[1])
-        images = jnp.asarray(self.x).reshape(-1, side, side)
-        # Half as much as fonts are bent in the pipeline: people's digits already are.
-        bent = Moved(images, turn=0.13, slant=0.2, stretch=0.1, move=1.0).sample(moved, key=fourth)
-        x = jnp.concatenate([u * one + (1 - u) * other, bent])
+        x = u * one + (1 - u) * other
+        if moved:
+            side = math.isqrt(one.shape[1])
+            images = jnp.asarray(self.x).reshape(-1, side, side)
+            # Half as much as fonts are bent in the pipeline: people's digits already are.
+            law = Moved(images, turn=0.13, slant=0.2, stretch=0.1, move=1.0)
+            x = jnp.concatenate([x, law.sample(moved, key=fourth)])
         return x + self.noise * jax.random.normal(third, x.shape)
 
 

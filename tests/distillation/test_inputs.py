@@ -121,6 +121,9 @@ def test_columns_that_are_pixels_are_images() -> None:
     assert pixels(rng.permuted(coarse[..., 0].reshape(50, -1), axis=1)) == ()
     factor = rng.normal(size=(50, 1)) + 0.1 * rng.normal(size=(50, 144))
     assert pixels(factor) == pixels(factor[:, :7]) == ()
+    series = rng.normal(size=(50, 144)).cumsum(1)
+    waves = np.sin(rng.uniform(0, 6, (50, 1)) + np.linspace(0, 20, 144))
+    assert pixels(series) == pixels(waves) == ()
     assert isinstance(usual(coarse[..., 0].reshape(50, -1), ()), Images)
     assert isinstance(usual(X, ()), Perturbed)
 

@@ -136,6 +136,9 @@ def test_half_of_inputs_are_between_two() -> None:
     np.testing.assert_allclose(found.sum(1), 1, rtol=1e-6)
     assert (found[:100].max(1) == 1).all()
     assert (found[100:].max(1) < 1).mean() > 0.9
+    squares = np.eye(49, dtype=np.float32)
+    found = np.asarray(Between(squares, noise=0.0, bent=0.5).sample(200, key=jax.random.key(0)))
+    assert (found[:50].max(1) == 1).all() and (found[100:].max(1) < 1).mean() > 0.9
 
 
 # --- the pipeline ----------------------------------------------------------------------------

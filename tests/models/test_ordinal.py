@@ -1,9 +1,11 @@
 """Proportional odds: rows of one predictor each, beside probabilities and beside statsmodels."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.integrate import quad
 from scipy.special import expit
 from statsmodels.miscmodels.ordinal_model import OrderedModel
 
@@ -49,6 +51,28 @@ def test_gaps_are_concave_and_finite_for_thresholds_in_any_order(least):
     assert (between <= slope[:-1]).all() and (between >= slope[1:]).all()
     exact = f > least
     np.testing.assert_allclose(value[exact], np.log1p(-np.exp(-f[exact])), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "mean, deviation", [(1, 0.1), (0.05, 0.02), (-0.5, 0.3), (0.002, 0.001), (0.3, 1e-4), (3, 90)]
+)
+def test_expectations_of_gaps_are_those_of_quadrature(mean, deviation):
+    """Also where a normal gap is below the least, which it never is of the levels themselves."""
+    model = ProportionalOdds()
+    gap = np.full(1, 2.0)
+    found = model.predictor_expectation(np.full(1, mean), np.full(1, deviation**2), gap)
+    ends = [mean - 9 * deviation, 1e-3, 1e-2, 0.1, 1, 10, mean + 9 * deviation]
+    ends = sorted(np.clip(ends, ends[0], ends[-1]))
+
+    def weighted(f, place):
+        density = np.exp(-(((f - mean) / deviation) ** 2) / 2) / deviation / np.sqrt(2 * np.pi)
+        own = model.predictor_value_and_slope(np.full(1, f), gap)
+        each = (*own, own[1] * (f - mean) / deviation**2)
+        return float(each[place][0]) * density
+
+    for place in range(3):
+        parts = [quad(weighted, a, b, (place,), limit=200)[0] for a, b in pairwise(ends) if b > a]
+        assert found[place][0] == pytest.approx(sum(parts), rel=1e-6)
 
 
 def test_a_fit_is_that_of_statsmodels():

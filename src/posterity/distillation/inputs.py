@@ -106,13 +106,8 @@ class Perturbed(Pool):
         self.x, self.noise = _single(x), _single(noise)
         self.mixed, self.plain = np.float32(mixed), np.float32(plain)
 
-    def sample(
-        self,
-        n: int,
-        *,
-        key: jax.Array,
-        many: int = 64,  # Number of columns from which noise is binomial, as in chains
-    ) -> Any:
+    def sample(self, n: int, *, key: jax.Array, many: int = 64) -> Any:
+        """Draw inputs; from ``many`` columns on their noise is binomial, as in chains."""
         keys = [jax.random.fold_in(key, number) for number in range(3)]
         picked = self._picked(keys[0], n)
         place = jnp.arange(n).reshape(-1, *[1] * (picked.ndim - 1))
@@ -127,19 +122,18 @@ class Perturbed(Pool):
 class Images(Pool):
     """Images of a data set, and what is like none of them, as students are to doubt.
 
-    A share ``plain`` are images with noise, as in :class:`Perturbed`. The others are, in equal
-    shares, mixtures of two; mixtures with their blocks in a random order; and smooth random fields,
-    from grids of these numbers of normals a side, in their place or blended in. Half of what is
-    changed has another contrast: pixels about a random level are pulled apart, up to black and
-    white, and some are negatives. Pixels are clipped to the range of the data.
+    A share ``plain`` have noise alone. The others are, in equal shares, mixtures of two; mixtures
+    with their blocks in a random order; and smooth random fields, from grids of these numbers of
+    normals a side, alone or blended in. Half of them have another contrast, up to black and white,
+    and some are negatives. Pixels are clipped to the range of the data.
 
-    ``x`` is (n, height, width) or (n, height, width, channels); or it is flattened, with ``shape``
-    the shape of one image. Errors are those of :class:`Pool`, and for a share outside of [0, 1].
+    ``x`` is (n, height, width) or (n, height, width, channels), or flattened images of this
+    ``shape``. Errors are those of :class:`Pool`, and for a share outside of [0, 1].
     """
 
     shape: tuple[int, ...] = eqx.field(static=True)
     grids: tuple[int, ...] = eqx.field(static=True)
-    plain: Any
+    plain: float = eqx.field(static=True)
     noise: Any
     ends: Any
 
@@ -159,40 +153,44 @@ class Images(Pool):
         height, width, channels = map(int, shape if len(shape) == 3 else (*shape, 1))
         self.shape = (height, width, channels)
         self.grids = tuple(grids)
-        self.plain = np.float32(plain)
+        self.plain = float(plain)
         self.x, self.noise = _single(x), _single(SPREAD * x.std(0, dtype=np.float64))
         self.ends = _single(np.array([x.min(), x.max()]))
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        keys = [jax.random.fold_in(key, number) for number in range(5)]
+        keys = jax.random.split(key, 5)
         low, high = self.ends
-        u = jax.random.uniform(keys[2], (6, n, 1, 1, 1))
+        plain = round(self.plain * n)
+        third = (n - plain) // 3
+        u = jax.random.uniform(keys[2], (5, n - plain, 1, 1, 1))
         pairs = self._picked(keys[0], 2, n)
         one = pairs[0] + self.noise * noise.normal(keys[1], pairs[0])
         one = one.reshape(n, *self.shape)
-        mixed = u[0] * one + (1 - u[0]) * pairs[1].reshape(one.shape)
-        field = low + (high - low) * (self._fields(n, keys[3]) / 2 + 0.5)
-        smooth = jnp.where(u[1] < 0.5, field, one + 2 * (u[1] - 0.5) * (field - one))
-        kind = (u[2] - self.plain) / (1 - self.plain) * 3  # 0 to 3 of those that are changed
-        others = [mixed, _shuffled(mixed, keys[4])]
-        changed = jnp.select([kind < 1, kind < 2], others, smooth)
-        level = (changed - low) / (high - low) - u[3]
-        sharp = jnp.exp(3 * u[4]) * jnp.where(u[4] < 0.3, -4, 4)
+        others = one[plain:]
+        mixed = u[0] * others + (1 - u[0]) * pairs[1].reshape(one.shape)[plain:]
+        shuffled = _shuffled(mixed[third : 2 * third], keys[4])
+        share = jnp.minimum(2 * u[1, 2 * third :], 1)  # half of the fields are alone
+        fields = low + (high - low) * (self._fields(len(share), keys[3]) / 2 + 0.5)
+        smooth = share * fields + (1 - share) * others[2 * third :]
+        changed = jnp.concatenate([mixed[:third], shuffled, smooth])
+        level = (changed - low) / (high - low) - u[2]
+        sharp = jnp.exp(3 * u[3]) * jnp.where(u[3] < 0.3, -4, 4)
         contrast = low + (high - low) * jax.nn.sigmoid(sharp * level)
-        changed = jnp.where(u[5] < 0.5, contrast, changed)
-        return jnp.clip(jnp.where(kind < 0, one, changed), low, high).reshape(n, *self.x.shape[1:])
+        changed = jnp.where(u[4] < 0.5, contrast, changed)
+        images = jnp.concatenate([one[:plain], changed]).reshape(n, *self.x.shape[1:])
+        return jnp.clip(images, low, high)
 
     def _fields(self, n: int, key: jax.Array) -> Any:
-        """Draw a smooth field for each image, from one of the grids."""
+        """Draw a smooth field for each image, as many from each grid."""
         height, width, channels = self.shape
-        first, second = jax.random.split(key)
         fields = []
-        for side in self.grids:
-            nothing = jnp.zeros((n, side, side, channels))
-            draws = noise.normal(jax.random.fold_in(first, side), nothing)
-            fields.append(jax.image.resize(draws, (n, height, width, channels), "linear"))
-        which = jax.random.randint(second, (n,), 0, len(fields))
-        return jnp.stack(fields)[which, jnp.arange(n)]
+        for side, own in zip(
+            self.grids, np.array_split(np.arange(n), len(self.grids)), strict=True
+        ):
+            nothing = jnp.zeros((len(own), side, side, channels))
+            draws = noise.normal(jax.random.fold_in(key, side), nothing)
+            fields.append(jax.image.resize(draws, (len(own), height, width, channels), "linear"))
+        return jnp.concatenate(fields)
 
 
 class Mixup(Pool):
@@ -261,12 +259,10 @@ class Generated(Inputs):
 
 
 class Adversarial(Inputs):
-    """Inputs of another law, half of them moved to where student and teacher differ more.
+    """Inputs of another law, every second one moved to where student and teacher differ more.
 
-    The move is one step of ``size``, one number or one per column, along the sign of the gradient
-    of the divergence. Every second input is not moved. A negative size is a UsageError.
-
-    Source: goodfellow2015.
+    The move is a step of ``size``, one number or one per column, along the sign of the slope of the
+    divergence. A negative size is a UsageError. Source: goodfellow2015.
     """
 
     inputs: Inputs
@@ -310,9 +306,11 @@ def pixels(
     *,
     alike: float = 0.4,  # Least correlation of neighbours: .5 to .9 in sets of images
     least: int = 8,  # Least side of an image: eight columns of a table may be alike by chance
+    most: int = 1000,  # Most records that are looked at
 ) -> tuple[int, ...]:
     """Return the shape of square images whose flattened pixels the columns of ``x`` (n, d) are, or
-    an empty tuple. Pixels one row apart are alike, and more so than those of opposite halves.
+    an empty tuple. Pixels one row apart are alike: more so than those of opposite halves, and than
+    the last of a row and the first of the next, which are neighbours in a series or a spectrum.
 
     >>> pixels(np.random.default_rng(0).normal(size=(100, 784)))
     ()
@@ -321,9 +319,11 @@ def pixels(
         side = math.isqrt(x.shape[1] // channels)
         if side < least or side**2 * channels != x.shape[1]:
             continue
-        away = (x - x.mean(0)).reshape(len(x), side, side, channels)
+        some = x[:: -(-len(x) // most)]
+        away = (some - some.mean(0)).reshape(-1, side, side, channels)
         near, far = ((away[:, rows:] * away[:, :-rows]).mean() for rows in (1, side // 2))
-        if near > max(alike * (away**2).mean(), 2 * far):
+        along = (away[:, 1:, 0] * away[:, :-1, -1]).mean()
+        if near > max(alike * (away**2).mean(), 2 * far, along):
             return side, side, channels
     return ()
 
@@ -378,7 +378,7 @@ def _shuffled(x: Any, key: jax.Array) -> Any:
     rows, columns = (math.gcd(side, 4) for side in (height, width))
     sides = n, rows, height // rows, columns, width // columns, channels
     blocks = x.reshape(sides).swapaxes(2, 3)
-    flat = blocks.reshape(n, rows * columns, -1)
+    flat = blocks.reshape(n, rows * columns, math.prod(blocks.shape[3:]))
     order = jnp.argsort(jax.random.uniform(key, flat.shape[:2]))
     flat = jnp.take_along_axis(flat, order[..., None], axis=1)
     return flat.reshape(blocks.shape).swapaxes(2, 3).reshape(x.shape)

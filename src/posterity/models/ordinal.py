@@ -1,21 +1,28 @@
 """Regression of ordered levels by proportional odds."""
 
+import functools
 import math
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import ndtr
 
 from posterity.arguments import POSITIVE
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import static
 from posterity.families import DiagonalGaussian, Gaussian
-from posterity.models.base import Each, PredictorModel
+from posterity.models.base import Each, Moments, PredictorModel
 from posterity.models.data import INPUTS, check_data, labels
+from posterity.models.nodes import in_parts
 from posterity.models.records import Records
 from posterity.models.regression import LogisticRegression
 
 GAP = 2
 """The target of rows of gaps; that of others is 1 if the level is above the threshold, else 0."""
+
+
+NODES = 96
+"""Number of nodes of a gap's expectations, which are then good to 1e-9."""
 
 
 class ProportionalOdds(PredictorModel):
@@ -59,13 +66,22 @@ class ProportionalOdds(PredictorModel):
         np_ = namespace(f, y).np
         y = np_.asarray(y)
         value, slope = LogisticRegression().predictor_value_and_slope(f, y)
-        safe = np_.maximum(f, self.least)
+        gap, rate, bend = _gap(np_, np_.maximum(f, self.least))
         below = np_.minimum(f - self.least, 0.0)
-        rate = 1 / math.expm1(self.least)
-        bend = rate * (1 + rate)
-        gap = np_.log(-np_.expm1(-safe)) + below * (rate - bend * below / 2)
-        rise = np_.where(f > self.least, np_.exp(-safe) / -np_.expm1(-safe), rate - bend * below)
-        return np_.where(y == GAP, gap, value), np_.where(y == GAP, rise, slope)
+        gap = gap + below * (rate + bend * below / 2)
+        return np_.where(y == GAP, gap, value), np_.where(y == GAP, rate + bend * below, slope)
+
+    def predictor_expectation(self, mean: Each, variance: Each, y: Any) -> Moments | None:
+        """Return the expectations by NumPy; None for JAX arrays."""
+        known = LogisticRegression().predictor_expectation(mean, variance, y)
+        if known is None:
+            return None
+        value, slope, bend = np.array(known)
+        rows = np.flatnonzero(np.asarray(y) == GAP)
+        each = np.asarray(mean)[rows], np.sqrt(variance)[rows]
+        along = functools.partial(_expected, least=self.least)
+        value[rows], slope[rows], bend[rows] = in_parts(along, each, NODES)
+        return value, slope, bend
 
     def rough_factor(self, q: Any, records: Records) -> Any:
         """Return the first step of iteratively reweighted least squares, from log odds of zero and
@@ -78,6 +94,37 @@ class ProportionalOdds(PredictorModel):
         target = np_.where(y == GAP, 1 + rate / bend, np_.where(y > 0, 2.0, -2.0))
         weights = records.weights * np_.where(y == GAP, bend, 0.25)
         return type(q)._of(precision_mean=(weights * target) @ x, precision=q.gram(x, weights))
+
+
+def _gap(np_: Any, f: Any) -> tuple[Any, Any, Any]:
+    """Return ``log(1 - exp(-f))`` and its first and second derivative."""
+    other = -np_.expm1(-f)
+    rate = np_.exp(-f) / other
+    return np_.log(other), rate, -rate / other
+
+
+def _expected(
+    mean: np.ndarray, deviation: np.ndarray, *, least: float, far: float = 9.0
+) -> list[np.ndarray]:
+    """Return expectations (3, n) of :func:`_gap` of normal gaps: in closed form below ``least``, by
+    Gauss-Legendre nodes in the logarithm of the gap above it, up to ``far`` deviations.
+    """
+    spread = np.maximum(deviation, np.finfo(float).tiny)
+    points, weights = np.polynomial.legendre.leggauss(NODES)
+    low = np.log(np.maximum(mean - far * spread, least))
+    high = np.log(np.maximum(mean + far * spread, least))
+    half = (high - low) / 2
+    f = np.exp(low + half * (1 + points[:, None]))
+    density = np.exp(-(((f - mean) / spread) ** 2) / 2) / (spread * math.sqrt(2 * math.pi))
+    above = weights @ (half * f * density * np.stack(_gap(np, f)))
+    value, rate, bend = _gap(np, np.float64(least))
+    away = mean - least
+    share = ndtr(-away / spread)
+    height = spread * np.exp(-((away / spread) ** 2) / 2) / math.sqrt(2 * math.pi)
+    first = away * share - height
+    second = (away**2 + spread**2) * share - away * height
+    below = value * share + rate * first + bend * second / 2
+    return [above[0] + below, above[1] + rate * share + bend * first, above[2] + bend * share]
 
 
 def rows_of(x: np.ndarray, y: np.ndarray, levels: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

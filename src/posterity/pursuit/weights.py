@@ -59,17 +59,17 @@ class SampleCache:
         """Return ``KL(q ‖ p)`` in nats, with ``log ∫ L`` by importance sampling, and the share of
         effective draws. Neither detects a mode that the mixture misses.
         """
-        gaps = self.log_l - self.log_q(weights)
-        with np.errstate(divide="ignore"):
-            logs = np.log(weights)[:, None] + gaps
-        logs = np.where(weights[:, None] > 0, logs, -np.inf)
-        total = scipy.special.logsumexp(logs) - np.log(logs.shape[1])
+        used = weights > 0
+        mass = weights[used, None]
+        gaps = (self.log_l - self.log_q(weights))[used]
+        logs = np.log(mass) + gaps
+        draws = np.log(gaps.shape[1])
+        total = scipy.special.logsumexp(logs) - draws
         # Each component has as many draws, so squares are reweighted to draws from the mixture.
-        squares = 2 * logs - np.where(weights > 0, np.log(np.maximum(weights, 1e-300)), 0)[:, None]
-        second = scipy.special.logsumexp(squares) - np.log(logs.shape[1])
-        terms = np.where(weights[:, None] > 0, np.exp(logs - total) - weights[:, None] * gaps, 0.0)
-        gap = float(total) - self.elbo(weights).value
-        return Estimate(gap, estimate(terms).standard_error), float(np.exp(2 * total - second))
+        second = scipy.special.logsumexp(2 * logs - np.log(mass)) - draws
+        error = estimate(np.exp(logs - total) - mass * gaps).standard_error
+        gap = float(total) - estimate(mass * gaps).value
+        return Estimate(gap, error), float(np.exp(2 * total - second))
 
     def tail(self, weights: Float[np.ndarray, " k"], share: float) -> float:
         """Return the quantile of ``log q`` at this share of the mixture's own draws."""

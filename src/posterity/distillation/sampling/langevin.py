@@ -1,7 +1,6 @@
 """Parallel stochastic-gradient Markov chains as a teacher."""
 
 import functools
-import math
 import warnings
 from typing import Any, NamedTuple
 
@@ -176,18 +175,14 @@ class Langevin(Teacher):
                 positions = climbs.climb(own, positions, steps, key=second)
                 self.check(self._counted(self.kernel.init(positions)))
             scale, size, friction = self._tuned(positions, third)
-            if not np.isfinite(size):
-                kernel = self.kernel.init(positions)
-                lost = np.full(self.chains, np.nan, np.float32)
-                self.check(self._counted(kernel)._replace(level=jax.device_put(lost)))
-            kernel = self.kernel.init(positions, scale)
-            state = self._counted(kernel, friction)
+            state = self._counted(self.kernel.init(positions, scale), friction)
             draws = max(CHUNK // self.thin, 1)
             steps = self.burn_in
             if steps is None:
                 least = BURN_IN[0]
                 most = BURN_IN[1][_is_large(own.model)]
-                steps = int(np.clip(math.ceil(10 / size), least, most)) if sought else least
+                relaxed = np.nan_to_num(10 / size, nan=least)  # chains of such a size diverge
+                steps = int(np.clip(relaxed, least, most)) if sought else least
             for number in range(-(-steps // (draws * self.thin))):
                 interrupts.check()
                 state = _several(self, state, draws, jax.random.fold_in(last, number))

@@ -12,7 +12,6 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from posterity.arrays import keys
 from posterity.distillation.sampling.target import Target
 from posterity.runtime.programs import jitted
 
@@ -98,7 +97,7 @@ def warmth(
     several = max(min(few, chains, numbers // (GRADIENTS * size)), 1)
     count = max(min(GRADIENTS, numbers // size // 2 * 2), 8)
     drawn = np.empty((several, count, size), np.float32)
-    for place, own in enumerate(_keys(second, count)):
+    for place, own in enumerate(jax.random.split(second, count)):
         drawn[:, place] = (root * _gradients(target, positions, own))[:several]
     parts = drawn.reshape(several, 2, count // 2, size)
     parts -= parts.mean(2, keepdims=True)
@@ -163,12 +162,6 @@ def _like(tree: PyTree, flat: np.ndarray) -> Any:
     return jax.tree.unflatten(kind, shaped)
 
 
-def _keys(key: jax.Array, count: int) -> list[jax.Array]:
-    """Return several keys, drawn by NumPy so that nothing is compiled."""
-    words = keys.of_numpy(key).integers(2**32, size=(count, 2), dtype=np.uint32)
-    return [jax.random.wrap_key_data(own) for own in words]
-
-
 def _gradients(target: Target, positions: PyTree, key: jax.Array) -> np.ndarray:
     return _flat(gradient(target, positions, key))
 
@@ -176,7 +169,7 @@ def _gradients(target: Target, positions: PyTree, key: jax.Array) -> np.ndarray:
 def _spread(target: Target, positions: PyTree, key: jax.Array) -> np.ndarray:
     """Return the variance (p,) of minibatch gradients, averaged over chains."""
     total = square = np.zeros_like(_flat(positions))
-    for own in _keys(key, GRADIENTS):
+    for own in jax.random.split(key, GRADIENTS):
         gradient = _gradients(target, positions, own)
         total = total + gradient
         square = square + gradient**2
@@ -199,7 +192,7 @@ def _curvature(
     values = []
     reach = 1e-2
     direction = np.random.default_rng(0).standard_normal(at.shape)
-    for own in _keys(key, powers):
+    for own in jax.random.split(key, powers):
         direction = direction / np.maximum(np.linalg.norm(direction, axis=1), 1e-15)[:, None]
         moved = reach * root * direction
         up, down = (
