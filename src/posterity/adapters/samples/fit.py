@@ -86,8 +86,8 @@ def from_samples(
             ``posterior`` is used; an ``MCMC`` of NumPyro that has been run; a ``CmdStanMCMC``.
         family: ``"gaussian"``, ``"diagonal"``, ``"low-rank"`` or ``"mixture"`` (of Gaussians, by
             scikit-learn) over all coordinates; ``"gamma"`` or ``"beta"`` for each coordinate, as a
-            :class:`Product` of blocks if several; ``"dirichlet"`` for one variable; or a
-            dictionary of these by variable.
+            :class:`Product` of blocks if several; ``"dirichlet"`` for one variable; ``"plate"``,
+            which is ``plate=True`` with Gaussian members; or a dictionary of these by variable.
         support: support of all variables, or a dictionary by name: ``"real"``, ``"positive"``,
             ``"unit"`` (between zero and one), ``"simplex"`` or ``"positive-definite"``. The
             law is then that of ``f(u)`` for Gaussian ``u``, a :class:`Transformed`. For NumPyro's
@@ -134,6 +134,9 @@ def from_samples(
     variables, notes = variables_of(draws, chains, names is not None)
     if names is not None:
         names = checked(names, sum(len(own.labels) for own in variables), "the draws")
+    if family == "plate":
+        plate = True
+        family = "gaussian"
     if plate:
         return _plate(variables, family, notes, limits)
     by_name = isinstance(support, Mapping) or isinstance(family, Mapping) or independent
