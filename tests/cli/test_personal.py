@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli.commands import call, document, refuse
+from cli.commands import call, document, refuse, succeed
 from cli.configurations import LOGISTIC
+from cli.test_recipes import put
 from scipy.special import expit, logsumexp, ndtr
 from scipy.stats import multivariate_normal, norm
 
@@ -305,3 +306,16 @@ def test_a_dispersion_is_that_of_pooled_records(tmp_path, monkeypatch, model, op
     value = getattr(found, "model", found).dispersion
     assert value == pytest.approx(getattr(wanted, "model", wanted).dispersion, rel=1e-4)
     assert note == f"dispersion {value:.4g}, estimated from the records of all sites"
+
+
+def test_spreads_between_sites_are_no_ratios():
+    """By default spreads of a model with a link have medians; their logarithms are no effects."""
+    rng = np.random.default_rng(3)
+    for site in "abc":
+        x = rng.normal(size=80).round(2)
+        ill = (rng.random(80) < expit(x)).astype(int)
+        put(f"{site}.csv", {"x": x, "ill": ill})
+    line = "federate a.csv b.csv c.csv --target ill --model logistic --intercept --personal true"
+    succeed(*line.split(), "-o", "p.safetensors")
+    rows = document("show", "p.safetensors", "--ratios")["ratios"]
+    assert [row["name"] for row in rows] == ["x"] and 1 < rows[0]["ratio"] < 10

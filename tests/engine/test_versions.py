@@ -19,7 +19,6 @@ from rich.console import Console
 from posterity.artifact.manifest import as_text
 from posterity.cli.site import status_table
 from posterity.engine.agent import Agent
-from posterity.engine.audit import audit_certificate
 from posterity.engine.machine import Machine
 from posterity.engine.memory import TOKEN
 from posterity.engine.messages import (
@@ -152,10 +151,6 @@ def test_a_letter_of_the_release_before_is_read_and_comes_back_as_it_was(agent):
     sent = agent.receive(content)
     assert [opened(m.content).body for m in sent] == [Acknowledgement(digest_of(content))]
     assert (agent.inbox("b") / "old.safetensors").exists()
-
-
-def test_a_certificate_of_the_release_before_still_holds():
-    assert audit_certificate(TERMS, first("certificate.json")).passed
 
 
 def test_a_letter_of_a_schema_to_come_is_refused_by_an_answer_and_logged_once(agent):

@@ -340,7 +340,8 @@ def _columns(personal: Any, size: int, names: Sequence[str] = ()) -> dict[int, f
     spreads: list[Any] = [None] * len(columns)
     if isinstance(personal, Mapping):
         spreads = [*personal.values()]
-        SPREAD.check(**{f"personal[{j}]": s for j, s in zip(columns, spreads, strict=True)})
+        named = {f"personal[{j}]": s for j, s in zip(columns, spreads, strict=True)}
+        SPREAD.or_none().check(**named)
     return dict(sorted(zip(map(int, columns), spreads, strict=True)))
 
 

@@ -34,7 +34,7 @@ from posterity.reporting.markup import (
 )
 from posterity.reporting.summary import Row, Summary, summarise
 from posterity.reporting.summary.rows import cavity, influences_of
-from posterity.reporting.words import Effect
+from posterity.reporting.words import Effect, effect_of
 from posterity.runtime.text import count
 
 NATIVE = (Gaussian, DiagonalGaussian, Gamma, Beta, Dirichlet)
@@ -327,7 +327,7 @@ def _table(estimates: Estimates, effects: Mapping[str, Effect]) -> Markup:
     for row in whole.first(LAYOUT.rows):
         exact = digits(row.low, row.high)
         ends = f"{shown(row.low, exact)} to {shown(row.high, exact)}"
-        ratio = _ratio(row, effects.get(row.name))
+        ratio = _ratio(row, effect_of(effects, row))
         cells = [row.label, shown(row.mean, exact), shown(row.sd), ends, ratio]
         rows.append(cells[: len(headers)])
     return table("All numbers of the posterior", headers, rows, whole.size - len(rows))
@@ -377,7 +377,7 @@ def section(estimates: Estimates, effects: Mapping[str, Effect]) -> list[Markup]
     if 0 < len(drawn) < whole.size:
         which = "those that depend most on a single site" if estimates.factors else "the first"
         parts.append(paragraph(f"Of {whole.size:,} numbers {len(drawn)} are drawn, {which}."))
-    panels = [_panel(estimates, k, rows[k], effects.get(rows[k].name)) for k in drawn]
+    panels = [_panel(estimates, k, rows[k], effect_of(effects, rows[k])) for k in drawn]
     if panels:
         parts.append(tag("div", *panels, class_="panels"))
     if rows:

@@ -18,6 +18,7 @@ from posterity.arrays.linear_algebra import one_thread
 from posterity.errors import UsageError
 from posterity.families.distribution import Distribution
 from posterity.ledger import Ledger
+from posterity.models.tables import SPREAD
 from posterity.reporting import coefficients, evaluation, sites, verbs
 from posterity.reporting.coefficients import Estimates
 from posterity.reporting.layout import LAYOUT
@@ -358,6 +359,7 @@ def _sure(recipe: Recipe | None, summary: Summary) -> list[str]:
     levels = recipe.levels[1:] if recipe.model == "multinomial" else ()
     apart = {INTERCEPT, *recipe.baseline, *(f"{level}:{INTERCEPT}" for level in levels)}
     rows = [row for row in summary.first(LAYOUT.rows) if row.name not in apart]
+    rows = [row for row in rows if row.block != SPREAD]
     above = [r.name for r in rows if r.low > 0]
     below = [r.name for r in rows if r.high < 0]
     told = [f"above zero for {listed(above)}"] if above else []

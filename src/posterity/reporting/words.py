@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from posterity.errors import UsageError
+from posterity.models.tables import SPREAD
 from posterity.tabular.options import INTERCEPT, LABELS
 from posterity.tabular.recipe import Recipe
 
@@ -70,6 +71,11 @@ def effects_of(recipe: Recipe | None) -> Mapping[str, Effect]:
     }
 
 
+def effect_of(effects: Mapping[str, Effect], row: Any) -> Effect | None:
+    """Return what a row's number is an effect of; None of others, such as spreads of effects."""
+    return None if row.block == SPREAD else effects.get(row.name)
+
+
 def ratios_of(recipe: Recipe | None, rows: Iterable[Any], level: float) -> Iterator[dict[str, Any]]:
     """Yield the ratio of each coefficient that stands for one: its median and interval, which are
     the exponentials of the coefficient's, with the interval's level and what one more is of.
@@ -89,8 +95,8 @@ def ratios_of(recipe: Recipe | None, rows: Iterable[Any], level: float) -> Itera
             expected=f"a regression with a log or logit link: {', '.join(RATIOS)}",
         )
     for row in rows:
-        ratio = effects[row.name].ratio if row.name in effects else ""
-        if ratio:
+        effect = effect_of(effects, row)
+        if effect is not None and effect.ratio:
             ends = {key: math.exp(getattr(row, key)) for key in ("low", "high")}
-            about = {"level": level, "unit": effects[row.name].unit}
-            yield {"name": row.name, "what": ratio, "ratio": math.exp(row.mean), **ends, **about}
+            about = {"level": level, "unit": effect.unit, **ends}
+            yield {"name": row.name, "what": effect.ratio, "ratio": math.exp(row.mean), **about}

@@ -121,16 +121,16 @@ def check_converged(run: Run, recipe: Recipe, data: Design) -> None:
 
 
 def check_levels(recipe: Recipe, data: Design) -> None:
-    """Raise a ParameterError for a level of proportional odds without a record, between two others:
-    the records do not keep the thresholds below and above it in order.
+    """Raise a ParameterError for a level of proportional odds without a record: of one between two
+    others the records do not keep the thresholds in order, and of the first or last no Gaussian
+    holds what they say, from which other sites would seem to differ.
     """
     seen = levels_of(recipe, data.x, np.asarray(data.y))
-    between = list(enumerate(recipe.levels))[1:-1]
-    none = [level for place, level in between if place not in seen]
+    none = [level for place, level in enumerate(recipe.levels) if place not in seen]
     if none:
         raise ParameterError(
             found=f"no record with the level {some(none)} of {recipe.target!r}",
-            expected="a record of each level between the first and the last",
+            expected="a record of each level",
             fix="Give it and a neighbour one name at every site, fit --model ordinal, or federate "
             "with a site that has such records.",
         )
