@@ -140,7 +140,7 @@ def test_distilling_is_what_the_library_does(folder):
     assert data["status"]["state"] == "converged"
     assert data["status"]["left"] == found.status.left < data["status"]["tolerance"] == 0.01
     assert data["student"] == {
-        "network": "2-24 relu-3", "weights": 147, "likelihood": "categorical", "targets": 2,
+        "network": "2-12 relu-28 relu-3", "weights": 487, "likelihood": "categorical", "targets": 2,
         "split": True,
     }  # fmt: skip
     assert (data["steps"], data["resumed"]) == (1500, 0)
