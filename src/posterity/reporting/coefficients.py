@@ -365,11 +365,15 @@ def section(estimates: Estimates, effects: Mapping[str, Effect]) -> list[Markup]
     rows = list(whole.first(LAYOUT.rows))
     parts = list[Markup]()
     if estimates.factors:
+        alone = estimates.ledger is None or estimates.ledger.independent
+        what = "the estimate from the records of one site and the common prior"
+        if not alone:
+            what = "what the factor of one site says beside the common prior alone, which was "
+            what += "refined together with the others', and is no fit of its records by themselves"
         text = (
-            "Each line is the estimate from the records of one site and the common prior: a square "
-            "at the mean, larger for shorter intervals, and a line along the interval; an arrow "
-            "points to a mean beyond the axis. The diamond is the estimate from all sites. A "
-            "dashed line marks zero."
+            f"Each line is {what}: a square at the mean, larger for shorter intervals, and a line "
+            "along the interval; an arrow points to a mean beyond the axis. The diamond is the "
+            "estimate from all sites. A dashed line marks zero."
         )
         parts.append(paragraph(text))
     if kept:
