@@ -20,6 +20,7 @@ from posterity.tabular.regressions import (
     AS_POISSON,
     LEAST,
     Triangle,
+    check_levels,
     data_of,
     dispersion_of,
     model_of,
@@ -83,6 +84,7 @@ def sites_of(
         recipe = dataclasses.replace(recipe, target=TARGET)
     check_recipe(recipe)
     designs, recipe, notes = _designs(paths, recipe, readings)
+    check_levels(recipe, designs.values())
     notes += _copies(designs)
     facts: dict[str, dict[str, Any]] = {}
     for site, data in designs.items():

@@ -120,13 +120,14 @@ def check_converged(run: Run, recipe: Recipe, data: Design) -> None:
         )
 
 
-def check_levels(recipe: Recipe, data: Design) -> None:
-    """Raise a ParameterError for a level of proportional odds without a record, between two others:
-    the records do not keep the thresholds below and above it in order.
+def check_levels(recipe: Recipe, designs: Iterable[Design]) -> None:
+    """Raise a ParameterError for a level of proportional odds without a record in any of the
+    designs, between two others: the records do not keep the thresholds below and above it in order.
     """
-    seen = levels_of(recipe, data.x, np.asarray(data.y))
-    between = list(enumerate(recipe.levels))[1:-1]
-    none = [level for place, level in between if place not in seen]
+    if recipe.model != ODDS:
+        return
+    seen = {int(level) for data in designs for level in levels_of(recipe, data.x, data.y)}
+    none = [level for place, level in [*enumerate(recipe.levels)][1:-1] if place not in seen]
     if none:
         raise ParameterError(
             found=f"no record with the level {some(none)} of {recipe.target!r}",
