@@ -126,7 +126,8 @@ def check_levels(recipe: Recipe, designs: Iterable[Design]) -> None:
     """
     if recipe.model != ODDS:
         return
-    seen = {int(level) for data in designs for level in levels_of(recipe, data.x, data.y)}
+    told = (levels_of(recipe, data.x, np.asarray(data.y)) for data in designs)
+    seen = {int(level) for levels in told for level in levels}
     none = [level for place, level in [*enumerate(recipe.levels)][1:-1] if place not in seen]
     if none:
         raise ParameterError(
