@@ -170,10 +170,10 @@ class Places:
 
         return [members[place] for place in sorted(known, key=rank)]
 
-    def _explained(self, z: np.ndarray, energy: float, here: float) -> bool:
+    def _explained(self, z: np.ndarray, energy: Any, here: float) -> bool:
         """Return whether the posterior, of free energy ``here``, explains a density."""
         q: Any = self.state.posterior
-        return bool(RULE.explains(q.log_prob(_event(q, z)) - here, -energy))
+        return bool(RULE.explains(q.log_prob(_event(q, z)) - here, np.asarray(-energy)))
 
     def modes(
         self, members: Sequence[Any], here: float, *, most: int = 200, gain: float = 1e-6
