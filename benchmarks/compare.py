@@ -485,7 +485,6 @@ def pursuits() -> Iterator[Call]:
     yield "pursue/hills", lambda: pursued(hills, base)
     yield "pursue/bent/diagonal", lambda: pursued(bent, base, **quick)
     yield "pursue/bent/full", lambda: pursued(bent, full, **quick)
-    yield "pursue/line", lambda: pursued(hills, full, weights="line", polish=None, **quick)
 
 
 def distillations() -> Iterator[Call]:

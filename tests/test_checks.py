@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from posterity.adapters.samples.variables import CHAINS
-from posterity.arguments import COUNT
 from posterity.arrays.tree import identical, structure
 from posterity.distillation.sampling.noise import KEY
 from posterity.errors import ParameterError, PosterityError, StructureError
@@ -136,7 +135,6 @@ def test_a_constraint_says_what_to_do() -> None:
         (lambda: LAYERS.check(layers=layers), "Pass Layers.dense"),
         (lambda: FEATURES.check(features=key), "OwnFeatures"),
         (lambda: GOSSIP.check(schedule=model), "Use `advance` and `forget`"),
-        (lambda: COUNT.check(steps=0), "Correct this argument."),
     ):
         with pytest.raises(PosterityError) as error:
             act()

@@ -38,9 +38,17 @@ KINDS = {"MNIST": "#222222", "font digits": "#e08e0b", "Fashion-MNIST": "#2a9d4b
 STRANGE = 1000  # images of each strange kind that are asked about
 
 
-def images() -> Flat:
-    """MNIST in the official parts; font digits of different families, and Fashion-MNIST's test."""
-    digits, fonts, flat = mnist(), font_digits().x, lambda x: x.reshape(len(x), -1)
+def images(divisor: float) -> Flat:
+    """MNIST in the official parts; font digits of different families, and Fashion-MNIST's test.
+
+    Pixels, from 0 to 255, are divided by ``divisor``.
+    """
+    digits = mnist()
+    fonts = font_digits().x
+
+    def flat(x):
+        return x.reshape(len(x), -1) * np.float32(255 / divisor)
+
     places = np.random.default_rng(0).permutation(len(fonts))[:STRANGE]
     clothes = fashion_mnist().x_test[:STRANGE]
     strange = {"font digits": flat(fonts[places]), "Fashion-MNIST": flat(clothes)}
@@ -56,10 +64,14 @@ def run(
     _setting: Setting | None = None,
     _images: Flat | None = None,
 ) -> dict[str, Any]:
-    setting, data = _setting or Setting(draws=draws or Setting.draws), _images or images()
-    name, cache = "mnist", place.cache
+    setting = _setting or Setting(draws=draws or Setting.draws)
+    name = "mnist"
+    cache = place.cache
     if paper:
-        setting, cache, name = Setting.paper(draws or 99_900), cache / "paper", "mnist-paper"
+        setting = Setting.paper(draws or 99_900)
+        cache = cache / "paper"
+        name = "mnist-paper"
+    data = _images or images(setting.divisor)
     runs = [Seed(number, setting, data, cache) for number in seeds]
     rows = [own.so_far() if place.only_kept else own.run() for own in runs]
     finished = {row["seed"]: row for row in [*earlier(place, name, setting), *rows] if row}

@@ -6,12 +6,14 @@ A run that was stopped, or killed, goes on from there to the same result.
 """
 
 import json
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +21,7 @@ from scipy.special import softmax
 
 import posterity
 from experiments import harness
+from experiments.dark_knowledge.moved import Moved
 from experiments.data import Array, Images, Integers
 from experiments.klfusion.networks.predictions import auroc, entropy, scores
 from posterity.distillation import SGHMC, SGLD, Distillation, Inputs, Langevin
@@ -26,11 +29,13 @@ from posterity.errors import ConvergenceWarning
 from posterity.models import NeuralNetwork
 from posterity.networks import GaussianPrior, Layers
 from posterity.networks.predictive import Prediction
+from posterity.runtime.fingerprint import versioned
 from posterity.status import Progress
 
 Row = dict[str, Any]
 
 
+@versioned("1")
 @dataclass(frozen=True)
 class Falling:
     """Step sizes that fall from ``first`` to ``last`` over so many steps, and stay there.
@@ -66,7 +71,9 @@ class Setting:
     draws: int = 8000  # steps of the student
     rate: float = 1e-3  # of its Adam
     reservoir: int = 2  # earlier draws that it hears beside the newest
-    noise: float = 0.1  # standard deviation of what is added to half of its inputs
+    noise: float = 0.1  # standard deviation of what is added to its inputs
+    bent: float = 0.0  # share of its inputs that are turned, slanted, stretched and moved
+    divisor: float = 255.0  # of pixels, whose values are from 0 to 255
     plug_in: int = 10_000  # steps of the plug-in network's descent
     looks: int = 200  # points of the curves of errors
 
@@ -74,12 +81,15 @@ class Setting:
     def paper(cls, draws: int) -> "Setting":
         """The posterior at temperature 1, by plain SGLD from random weights, as the paper has it.
 
-        Its million steps are those of 99,900 draws. Size, prior and what is added to inputs are
-        those of a public implementation for MXNet; every tenth step is one of the student's.
+        Its million steps are those of 99,900 draws. Step size, prior and what is added to inputs
+        are those of a public implementation for MXNet; every tenth step is one of the student's.
+        Half of the student's inputs are bent: of training images as they are it learns what its
+        teacher says of them, and less of what it says of others.
         """
         chain = {"temperature": 1.0, "friction": 1.0, "first": 4e-6, "last": 4e-6, "climb": 0}
-        length = {"burn_in": 1000, "thin": 10, "draws": draws, "plug_in": 50_000, "looks": 10}
-        return cls(variances=(1.0, 1.0, 1.0), **chain, **length)
+        length = {"burn_in": 1000, "thin": 10, "draws": draws, "plug_in": 50_000, "looks": 20}
+        inputs = {"bent": 0.5, "divisor": 126.0}
+        return cls(variances=(1.0, 1.0, 1.0), **chain, **length, **inputs)
 
     def teacher(self, layers: Layers, data: Any) -> Langevin:
         sizes = Falling(self.first, self.last, self.fall)
@@ -105,21 +115,34 @@ class Setting:
         return Langevin(model, prior, data, kernel=kernel, chains=1, **steps)
 
 
+@versioned("1")
 class Between(Inputs):
-    """Inputs D' of a student: half of them images with noise, half points between two images.
+    """Inputs D' of a student: images, points between two of them, and bent ones, all with noise.
 
-    ``x`` (n, d) are images without labels, ``noise`` the standard deviation of what is added.
+    ``x`` (n, side²) are images without labels, ``noise`` the standard deviation of what is added,
+    ``bent`` the share of those that are moved; the others are half images, half between two.
     """
 
     x: Any
     noise: float
+    bent: float = eqx.field(static=True, default=0.0)
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        """The first half are perturbed images, the others mixtures of two, perturbed too."""
-        first, second, third = jax.random.split(key, 3)
-        one, other = jnp.asarray(self.x)[jax.random.randint(first, (2, n), 0, len(self.x))]
-        u = jnp.where(jnp.arange(n) < n // 2, 1.0, jax.random.uniform(second, (n,)))[:, None]
-        return u * one + (1 - u) * other + self.noise * jax.random.normal(third, one.shape)
+        """Images, then points between two, then bent images."""
+        first, second, third, fourth = jax.random.split(key, 4)
+        moved = round(self.bent * n)
+        plain = n - moved
+        one, other = jnp.asarray(self.x)[jax.random.randint(first, (2, plain), 0, len(self.x))]
+        u = jax.random.uniform(second, (plain,))
+        u = jnp.where(jnp.arange(plain) < plain // 2, 1.0, u)[:, None]
+        x = u * one + (1 - u) * other
+        if moved:
+            side = math.isqrt(one.shape[1])
+            images = jnp.asarray(self.x).reshape(-1, side, side)
+            # Half as much as fonts are bent in the pipeline: people's digits already are.
+            law = Moved(images, turn=0.13, slant=0.2, stretch=0.1, move=1.0)
+            x = jnp.concatenate([x, law.sample(moved, key=fourth)])
+        return x + self.noise * jax.random.normal(third, x.shape)
 
 
 class Flat(NamedTuple):
@@ -220,7 +243,7 @@ class Seed:
             found = posterity.distill(
                 own.teacher(self.layers, self._data),
                 key=jax.random.key(self.number),
-                inputs=Between(self.images.x_train, own.noise),
+                inputs=Between(self.images.x_train, own.noise, own.bent),
                 split=True,
                 steps=own.draws,
                 batch_size=own.batch,

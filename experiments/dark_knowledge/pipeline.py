@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import posterity
 from experiments import harness
 from experiments.dark_knowledge import RESULTS
+from experiments.dark_knowledge.moved import Moved
 from experiments.data import Array, Digits, Images, font_digits, mnist
 from experiments.klfusion.networks import methods
 from experiments.klfusion.networks.local_fits import CACHE, Case, local_fits
@@ -36,42 +36,6 @@ PLACE = harness.Place(RESULTS, Path(tempfile.gettempdir()) / "posterity-dark-pip
 UNITS = 150
 GOAL, FUSED = "concatenation", "fused (product)"
 KINDS = ("accuracy", "log likelihood")
-
-
-class Moved(Inputs):
-    """Public images at random sizes, slants and places, without a label.
-
-    Computer fonts are upright, all of one size; people write neither way. ``x`` (n, side, side).
-    """
-
-    x: Any
-    turn: float = 0.25
-    slant: float = 0.4
-    stretch: float = 0.2
-    move: float = 1.5
-
-    def sample(self, n: int, *, key: jax.Array) -> Any:
-        """Images bent by a linear map each, flat (n, side²)."""
-        keys = jax.random.split(key, 5)
-        x = jnp.asarray(self.x)[jax.random.randint(keys[0], (n,), 0, len(self.x))]
-        between = lambda k, size, shape: jax.random.uniform(k, shape, minval=-size, maxval=size)
-        turn = between(keys[1], self.turn, (n,))
-        slant = between(keys[2], self.slant, (n,))
-        stretch = 1 + between(keys[3], self.stretch, (n, 2))
-        move = between(keys[4], self.move, (n, 2))
-        bent = jax.vmap(_bent)(x, turn, slant, stretch, move)
-        return bent.reshape(n, -1)
-
-
-def _bent(image: Any, turn: Any, slant: Any, stretch: Any, move: Any) -> Any:
-    side = image.shape[0]
-    middle = (side - 1) / 2
-    grid = jnp.stack(jnp.meshgrid(*2 * [jnp.arange(side) - middle], indexing="ij"))
-    cos, sin = jnp.cos(turn), jnp.sin(turn)
-    rotation = jnp.array([[cos, -sin], [sin, cos]])
-    shear = jnp.array([[1.0, 0.0], [slant, 1.0]])
-    places = jnp.tensordot(rotation @ shear * stretch[:, None], grid, 1) + move[:, None, None]
-    return jax.scipy.ndimage.map_coordinates(image, list(places + middle), order=1)
 
 
 @dataclass(frozen=True)

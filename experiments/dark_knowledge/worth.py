@@ -67,7 +67,7 @@ def plugged_in(name: str, records: int, seed: int, climb: int) -> dict[str, Any]
     chains = teacher(name, records, chains=1, climb=climb, burn_in=0)
     clock = harness.Clock()
     with jax.enable_x64(False):
-        weights = chains.target.constrained(chains.begin(key=jax.random.key(seed)).modes)
+        weights = chains.target.constrained(chains.draws(chains.begin(key=jax.random.key(seed))))
     found, seconds = Draws(chains.target.model, weights), clock.seconds
     return {**seconds, **scored(found.predict(images(name)[2]), images(name)[3])}
 

@@ -19,7 +19,7 @@ class Constraint:
     expected: str
     holds: Callable[[Any], bool]
     error: type[PosterityError] = UsageError
-    fix: str = "Correct this argument."
+    fix: str = ""
 
     def check(self, **arguments: Any) -> None:
         """Raise the error if an argument does not meet the condition."""
@@ -46,6 +46,11 @@ def number_of(kind: type, holds: Callable[[Any], bool]) -> Callable[[Any], bool]
     return lambda x: isinstance(x, kind) and not isinstance(x, bool) and holds(x)
 
 
+def instance(expected: str, *kinds: type) -> Constraint:
+    """Return the constraint that a value is an instance of one of these classes."""
+    return Constraint(expected, lambda value: isinstance(value, kinds))
+
+
 def at_least(least: int) -> Constraint:
     """Return the constraint that a value is a whole number, at least ``least``."""
     holds = number_of(Integral, lambda n: int(n) >= least)
@@ -67,7 +72,8 @@ NOT_NEGATIVE = Constraint(
     "a finite number, not negative",
     lambda x: not isinstance(x, bool | str) and 0 <= float(x) < math.inf,
 )
-FLAG = Constraint("True or False", lambda value: isinstance(value, bool))
+FINITE = Constraint("a finite number", number_of(Real, lambda x: math.isfinite(float(x))))
+FLAG = instance("True or False", bool)
 SHARE = Constraint("a number in (0, 1]", number_of(Real, lambda x: 0 < float(x) <= 1))
 BETWEEN = Constraint(
     "a number between 0 and 1", lambda x: not isinstance(x, str) and 0 < float(x) < 1

@@ -87,7 +87,6 @@ def _join(site: str, mine: Entry, theirs: Entry) -> Entry:
             found=f"two different factors of site {site!r} at epoch {mine.epoch}, "
             f"sequence {mine.sequence}",
             expected="one content for one version",
-            fix="Find which copy is genuine; the site must raise its sequence with each change.",
         )
     return max(mine, theirs, key=lambda entry: entry.rank)
 
@@ -111,14 +110,12 @@ def check_names(names: Iterable[str], held: Iterable[str] = ()) -> None:
             raise LedgerError(
                 found=f"a site called {name!a}",
                 expected="a name with a character that can be seen, and none that UTF-8 lacks",
-                fix="Give the site a name, as by posterity fit --site NAME.",
             )
         other = seen.setdefault(appearance(name), name)
         if other != name:
             raise LedgerError(
                 found=f"sites {other!a} and {name!a}, whose names look alike",
                 expected="names that cannot be mistaken for each other",
-                fix="Rename one of them, or give both the same name if they are one site.",
             )
 
 
@@ -143,7 +140,6 @@ def checked(site: str, entry: Entry) -> Entry:
             found=f"epoch {epoch!r}, sequence {sequence!r} and independent={independent!r} of "
             f"site {site!r}",
             expected="a site by name, whole numbers from 0 to 2**63 - 1, and True or False",
-            fix="Leave them out to count up from what the ledger holds.",
         )
     return Entry(int(epoch), int(sequence), factor, bool(independent))
 

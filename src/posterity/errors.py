@@ -12,14 +12,14 @@ CHOOSE = ' (page "Which verb, which rule")'
 class PosterityError(Exception):
     """The base class of all errors that posterity raises.
 
-    ``found``, ``expected`` and ``fix`` are the parts of the message; ``exit_code`` is the exit code
-    of the command line.
+    ``found``, ``expected`` and ``fix`` are the parts of the message; ``fix`` is what to do, empty
+    if that is clear from what is expected. ``exit_code`` is the exit code of the command line.
     """
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, *, found: str, expected: str, fix: str):
-        super().__init__(f"found {found}; expected {expected}. {fix}")
+    def __init__(self, *, found: str, expected: str, fix: str = ""):
+        super().__init__(f"found {found}; expected {expected}. {fix}".rstrip())
         self.found = found
         self.expected = expected
         self.fix = fix

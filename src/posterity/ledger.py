@@ -139,7 +139,6 @@ class Ledger:
             raise LedgerError(
                 found=f"no factor of site {site!r}{past}",
                 expected=f"one of {list(self.sites[:10])}" + " and others" * (len(self.sites) > 10),
-                fix="Check the name of the site.",
             )
         return with_names(entry.factor, names_of(self.prior))
 
@@ -266,7 +265,6 @@ class Ledger:
             raise LedgerError(
                 found=f"the name {site!r} for a ledger of {listed(self.entries) or 'no site'}",
                 expected="a ledger of one site",
-                fix="Leave the name out: its sites have names of their own.",
             )
         check_names([site])
         (entry,) = self.entries.values()

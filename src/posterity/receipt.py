@@ -10,9 +10,10 @@ import re
 import reprlib
 from collections.abc import Mapping
 from pathlib import Path
+from types import NoneType
 from typing import Any, Self
 
-from posterity.arguments import Constraint
+from posterity.arguments import Constraint, instance
 from posterity.artifact import digest
 from posterity.artifact.container import unique
 from posterity.entries import appearance
@@ -159,7 +160,6 @@ def _unreadable(path: AnyPath, why: str) -> ArtifactError:
     return ArtifactError(
         found=f"receipt {os.fspath(path)!r} that cannot be read ({why})",
         expected="a JSON document as `posterity forget` writes it",
-        fix="Obtain the receipt again from its issuer.",
     )
 
 
@@ -176,7 +176,7 @@ def _is_time(value: Any) -> bool:
     return time.year >= 2020 and time.isoformat(timespec="seconds") == value
 
 
-_FLAG = Constraint("true or false", lambda value: isinstance(value, bool))
+_FLAG = instance("true or false", bool)
 _DIGEST = Constraint(
     "64 hexadecimal digits", lambda value: bool(re.fullmatch("[0-9a-f]{64}", value))
 )
@@ -194,7 +194,7 @@ _RECEIPT = {
     "version": Constraint(
         "a version number", lambda value: bool(re.fullmatch(r"\d+\.\d+[\w.+-]*", value))
     ),
-    "refinement": Constraint("an object, or null", lambda value: isinstance(value, dict | None)),
+    "refinement": instance("an object, or null", dict, NoneType),
 }
 _REFINEMENT = {
     "updates": Constraint("counts by site", lambda value: all(map(_COUNT.allows, value.values()))),
@@ -214,7 +214,6 @@ def _checked(document: Any, constraints: Mapping[str, Constraint]) -> dict[str, 
             raise ArtifactError(
                 found=f"{name} {reprlib.repr(content[name])} in a receipt",
                 expected=constraint.expected,
-                fix="Obtain the receipt again from its issuer.",
             )
     return content
 

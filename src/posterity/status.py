@@ -39,6 +39,15 @@ class Status:
         converged = left <= tolerance and not reasons
         return cls("converged" if converged else "not converged", left, tolerance, tuple(reasons))
 
+    def limited(self, scope: str, reason: str) -> "Status":
+        """Return the status with a limit to its state, in words that follow it, and the reason.
+
+        >>> print(Status.of(0.0, 1e-3).limited("where it was searched", "a mode may be elsewhere"))
+        converged where it was searched: 0 nats left, 0.001 allowed; a mode may be elsewhere
+        """
+        scope = f"{self.scope}," * bool(self.scope) + f" {scope}"
+        return dataclasses.replace(self, scope=scope, reasons=(*self.reasons, reason))
+
     @property
     def converged(self) -> bool:
         """True if the state is ``"converged"``."""

@@ -339,7 +339,7 @@ def test_bad_input_is_refused(monkeypatch: Any) -> None:
         fit(likelihood="poisson")
     with pytest.raises(StructureError, match="from 0 to 2"):
         fit(y=y + 3)
-    with pytest.raises(StructureError, match="as many y as x"):
+    with pytest.raises(StructureError, match="targets of the same n records"):
         fit(y=y[:5])
     with pytest.raises(StructureError, match="Leave the softmax out"):
         from_params(params, lambda p, x: jax.nn.softmax(apply(p, x)), X, y, **CLASSES)

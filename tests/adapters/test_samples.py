@@ -377,3 +377,10 @@ def test_what_is_no_plate_says_why():
         from_samples({"mu": alike, "sigma": alike[..., 0]}, chains="first", plate=True)
     with pytest.raises(UsageError, match="family"):
         from_samples({"mu": alike}, "mixture", chains="first", plate=True)
+
+
+def test_a_plate_is_a_family_too():
+    draws = np.random.default_rng(0).normal([0.0, 3.0], 0.1, (2, 500, 2))
+    draws[1] = draws[1, :, ::-1]
+    fit = from_samples({"mu": draws}, "plate", chains="first")
+    assert fit.posterior == from_samples({"mu": draws}, chains="first", plate=True).posterior

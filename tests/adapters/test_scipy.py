@@ -158,7 +158,7 @@ def test_laws_without_a_counterpart() -> None:
     for law in (pair, Plate(gamma), Product(a=gamma)):
         with pytest.raises(StructureError, match="no counterpart"):
             to_frozen(law)
-    with pytest.raises(StructureError, match="one by one"):
+    with pytest.raises(StructureError, match="expected one distribution"):
         to_frozen(Dirichlet.from_standard(np.ones((2, 3))))
     improper: Any = Gamma.from_standard(1.0, 1.0) - Gamma.from_standard(1.0, 2.0)
     with pytest.raises(ParameterError, match="improper"):

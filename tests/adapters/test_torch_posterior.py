@@ -342,7 +342,7 @@ def test_bad_input_is_refused(torch: Any) -> None:
         from_module(module, X, y + 3, **CLASSES)
     with pytest.raises(StructureError, match="Leave the softmax out"):
         from_module(torch.nn.Sequential(module, torch.nn.Softmax(1)), X, y, **CLASSES)
-    with pytest.raises(StructureError, match="Keep the last axis"):
+    with pytest.raises(StructureError, match="one tensor, with a row"):
         from_module(torch.nn.Sequential(module, torch.nn.Flatten(0)), X, y, **CLASSES)
     with pytest.raises(ParameterError, match="NaN or infinity in the outputs"):
         from_module(module, np.where(X > 1, np.nan, X), y, **CLASSES)

@@ -102,6 +102,6 @@ def test_trees_of_another_structure_are_refused():
     with pytest.raises(ParameterError, match="NaN or infinity"):
         TreeSum.of([Gamma(1.0, 2.0)]).changed(add=[Gamma(np.nan, 1.0)])
     large = Gamma(1e308, 1.0)
-    with pytest.raises(ParameterError, match=r"beyond the range of float64.*Scale the data"):
+    with pytest.raises(ParameterError, match=r"beyond the range of float64"):
         TreeSum.of([large]).changed(add=[large])
     assert identical(TreeSum.of([large]).changed(add=[large], take=[large]).value, large)

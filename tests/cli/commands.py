@@ -49,7 +49,8 @@ def fail(code, *arguments):
     error = json.loads(result.stderr)["error"]
     assert list(error) == ["type", "found", "expected", "fix", "exit_code"]
     assert error["exit_code"] == code
-    sentences = "error: found {found}; expected {expected}; next: {fix}".format(**error)
+    sentences = "error: found {found}; expected {expected}".format(**error)
+    sentences += f"; next: {error['fix']}" if error["fix"] else ""
     assert plain.stderr == f"{cli.printable(sentences)}\n"
     return error
 

@@ -235,7 +235,8 @@ def test_separable_records_are_held_by_the_prior_and_said_to_be():
     notes = document(*line, "--intercept")["notes"]
     assert any("perfectly" in note for note in notes) and any("skewed" in note for note in notes)
     put("t.csv", {"x": [1e6, 2e6, 3e6, 4e6], "ill": [1, 1, 1, 1]})
-    notes = document(*line, "--intercept", "-o", "one.safetensors")["notes"]
+    line = [part.replace("t.safetensors", "one.safetensors") for part in line]
+    notes = document(*line, "--intercept")["notes"]
     assert any("the target is 1 in every record: only the prior" in note for note in notes)
 
 

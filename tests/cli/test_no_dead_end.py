@@ -202,7 +202,7 @@ def test_what_cannot_withdraw_says_so():
     refuse(line, 2, "--data FILE")
     shell(f"fit a.csv {more} -o a.safetensors")
     line = "forget a.safetensors --site a --data a.csv -o left.safetensors"
-    refuse(f"{line} --record person=3", 4, "'patient'; Use a name in the table's header")
+    refuse(f"{line} --record person=3", 4, "'patient'; a column of the table")
     refuse(f"{line} --record patient=3 --site c", 2, "one --site")
     line = line.replace("--site a", "--site c")
     refuse(f"{line} --record patient=3", 4, "without site 'c'")

@@ -107,7 +107,11 @@ def test_the_target_may_stand_in_the_table(folder):
     succeed("predict", "classes.safetensors", "labelled.csv", "-o", "b.csv", "--target", "ill")
     assert Path("a.csv").read_bytes() == Path("b.csv").read_bytes()
     refuse("predict classes.safetensors labelled.csv -o c.csv", 4, "ill")
-    refuse("predict classes.safetensors new.csv -o c.csv --target ill", 4, "'ill'; --target")
+    refuse(
+        "predict classes.safetensors new.csv -o c.csv --target ill",
+        4,
+        "target 'ill'",
+    )
 
 
 def test_a_student_of_classes_is_scored_by_the_target_in_the_table(folder):

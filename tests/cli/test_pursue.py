@@ -148,7 +148,6 @@ def test_rules_by_name(said, temper, folder):
 
 def test_a_schedule_and_everything_else(folder):
     schedule = 'schedule = {kind = "schedule", values = [1.0, 0.8]}\nbatch_size = 10\n'
-    schedule += 'weights = "line"'
     changed = CONFIG.replace("schedule = 1.0", schedule).replace('"none"', '"end"')
     Path("pursuit.toml").write_text(changed)
     target, arguments = configured()
@@ -162,7 +161,7 @@ def test_a_schedule_and_everything_else(folder):
     assert target.records == 40 and target.batch_size == 10
     assert arguments == {
         "base": "diagonal",
-        "components": 2, "weights": "line", "polish": "end", "attempts": 2, "finalists": 1,
+        "components": 2, "polish": "end", "attempts": 2, "finalists": 1,
         "samples": 256,
     }  # fmt: skip
     plain = '[data]\nfile = "sick.csv"\n[model]\ntarget = "sick"\n[output]\nfile = "a.st"\n'

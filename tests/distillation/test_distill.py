@@ -36,7 +36,7 @@ from posterity.errors import (
     UsageError,
 )
 from posterity.families import Gaussian, Network
-from posterity.models import FunctionModel, LinearRegression, NeuralNetwork
+from posterity.models import FunctionModel, LinearRegression, LogisticRegression, NeuralNetwork
 from posterity.networks import Layers, describe
 from posterity.status import Progress
 from tests.distillation.examples import KEY, LAYERS, LINE, NET, line, network_teacher, points
@@ -106,6 +106,20 @@ def test_a_variance_far_from_the_teachers_is_not_converged() -> None:
     with pytest.warns(ConvergenceWarning, match="`variance` is off"):
         found = distill(law, model=model, inputs=Pool(x), steps=300)
     assert found.status.left < 0.01 and not found.status.converged
+
+
+def test_a_student_far_from_its_teacher_at_strange_inputs_is_converged_on_its_own_alone() -> None:
+    """Two columns that are always alike: of their difference it was never asked."""
+    x = np.random.default_rng(0).normal(size=(200, 1)).repeat(2, 1)
+    law = Gaussian.from_standard([2.0, -2.0], np.array([[1.5, -1.0], [-1.0, 1.5]]))
+    settings: dict[str, Any] = {"model": LogisticRegression(), "key": KEY, "steps": 2000}
+    alike = distill(law, inputs=Pool(x), **settings)
+    assert alike.status.converged and alike.beyond is not None and alike.beyond > 0.01
+    said = str(alike.status)
+    assert said.startswith("converged on inputs like those it learned on: ")
+    assert f"{alike.beyond:.2g} nats from its teacher" in said
+    apart = distill(law, inputs=Box([-3.0, -3.0], [3.0, 3.0]), tolerance=0.02, **settings)
+    assert apart.status.scope == "" and apart.beyond is not None and apart.beyond <= 0.02
 
 
 def test_a_noise_that_is_not_known() -> None:

@@ -4,7 +4,6 @@ import contextlib
 import os
 import socket
 import stat
-import struct
 import threading
 import time
 from pathlib import Path
@@ -228,21 +227,3 @@ def test_a_head_has_at_most_64_kilobytes():
     assert from_message(to_message({"do": "x" * (2**16 + 1 - plain)}))[1] == b""
     with pytest.raises(Refusal, match="65536 bytes"):
         from_message(to_message({"do": "x" * (2**16 + 2 - plain)}))
-
-
-def test_messages_that_arrive_at_once_have_a_bound(server, client):
-    """Four that have begun, each of the largest size, leave room for no fifth, but for requests."""
-    begun = [raw(server) for _ in range(4)]
-    for connection in begun:
-        connection.sendall(struct.pack("!i", MOST) + b"x")
-    until = time.monotonic() + 5.0
-    while server._arriving < 4 * MOST and time.monotonic() < until:
-        time.sleep(0.01)
-    with pytest.raises(SiteError, match="messages that arrive already"):
-        client.ask("echo", bytes(MOST - 100))
-    assert once(server.path)
-    for connection in begun:
-        connection.close()
-    while server._arriving and time.monotonic() < until:
-        time.sleep(0.01)
-    assert client.ask("echo", bytes(MOST - 100))[1] == bytes(MOST - 100)

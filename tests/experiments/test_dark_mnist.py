@@ -13,6 +13,7 @@ from sklearn.datasets import load_digits
 import posterity
 from experiments.dark_knowledge import mnist, pipeline
 from experiments.dark_knowledge.mnist_run import Between, Falling, Flat, Seed, Setting
+from experiments.dark_knowledge.moved import Moved
 from experiments.data import Digits
 from experiments.harness import Place
 from experiments.klfusion.networks.local_fits import Case
@@ -135,16 +136,19 @@ def test_half_of_inputs_are_between_two() -> None:
     np.testing.assert_allclose(found.sum(1), 1, rtol=1e-6)
     assert (found[:100].max(1) == 1).all()
     assert (found[100:].max(1) < 1).mean() > 0.9
+    squares = np.eye(49, dtype=np.float32)
+    found = np.asarray(Between(squares, noise=0.0, bent=0.5).sample(200, key=jax.random.key(0)))
+    assert (found[:50].max(1) == 1).all() and (found[100:].max(1) < 1).mean() > 0.9
 
 
 # --- the pipeline ----------------------------------------------------------------------------
 
 
 def test_moved_images_are_moved_a_little(digits: Digits) -> None:
-    inputs = pipeline.Moved(digits.x_train[:1], move=0.0, turn=0.0, slant=0.0, stretch=0.0)
+    inputs = Moved(digits.x_train[:1], move=0.0, turn=0.0, slant=0.0, stretch=0.0)
     same = np.asarray(inputs.sample(3, key=jax.random.key(0)))
     np.testing.assert_allclose(same, digits.x_train[:1].reshape(1, -1).repeat(3, 0), atol=1e-6)
-    inputs = pipeline.Moved(digits.x_train[:1], move=1.0)
+    inputs = Moved(digits.x_train[:1], move=1.0)
     bent = np.asarray(inputs.sample(50, key=jax.random.key(0)))
     assert bent.min() >= 0 and bent.max() <= 1 and bent.std(0).max() > 0.1
 

@@ -201,13 +201,13 @@ def test_what_cannot_be_fused_is_refused() -> None:
 
 def test_blocks_that_are_no_chain_are_refused() -> None:
     blocks = dict(SITES[0].posterior.blocks)
-    with pytest.raises(StructureError, match="three blocks"):
+    with pytest.raises(StructureError, match="plates without weights"):
         HiddenMarkov(emissions=blocks["emissions"])
     with pytest.raises(StructureError, match="as many of each"):
         HiddenMarkov(blocks, initial=Dirichlet(np.zeros(2)))
     with pytest.raises(ParameterError, match="positive"):
         HiddenMarkov.prior(ONE, states=2, concentration=0.0)
-    with pytest.raises(StructureError, match="together"):
+    with pytest.raises(StructureError, match="that of the labels"):
         SITES[0].posterior.relabel(np.arange(3), 3, (1,))
 
 

@@ -35,7 +35,7 @@ GRID = Network.from_graph(grid(4, 5))
 
 walk = partial(positions, STAR, WALK, key=KEY)
 wait = partial(cover_times, STAR, WALK, repetitions=1, key=KEY)
-NAME = (UsageError, "Name a site")
+NAME = (UsageError, "found site")
 AS_MANY = (UsageError, "as many starts as repetitions")
 MEASURE = (UsageError, "cover_times")
 USES = {
@@ -49,18 +49,18 @@ USES = {
     "hops": (lambda: walk(hops=-1), UsageError, "hops=-1"),
     **{f"wait at {site}": (partial(wait, sites=[site]), *NAME) for site in ("z", 7, -1, 1.5)},
     **{f"wait at {site}": (partial(wait, sites=[site]), *NAME) for site in (1.0, True)},
-    "matrix too large": (lambda: WALK.transition_matrix(LARGE), UsageError, "5000 sites.*cover"),
+    "matrix too large": (lambda: WALK.transition_matrix(LARGE), UsageError, "5000 sites.*at most"),
     "no chain": (lambda: ONWARD.transition_matrix(THREE), UsageError, "cover_times"),
     "covered later": (
         lambda: cover_times(TWENTY, ONWARD, limit=18, repetitions=9, key=KEY),
-        UsageError, "9 of 9 repetitions .* after 18 hops.*Raise limit",
+        UsageError, "9 of 9 repetitions .* after 18 hops",
     ),
     "never covered": (
         lambda: cover_times(STAR, STAYING, repetitions=2, key=KEY), UsageError, "2 of 2 repetit",
     ),
     "hit later": (
         lambda: cover_times(TWENTY, ONWARD, sites=[1], start=0, limit=0, repetitions=9, key=KEY),
-        UsageError, "Raise limit",
+        UsageError, "after 0 hops",
     ),
 }  # fmt: skip
 
@@ -90,14 +90,6 @@ WEIGHTS = [
 def test_weights_that_make_no_sense(weights):
     with pytest.raises(ParameterError, match="within a factor"):
         WeightedMetropolisHastings(weights)
-
-
-def test_weights_that_are_wrong_are_named_and_few():
-    weights = {f"s{k:04d}": 1.0 for k in range(5000)} | {"s0007": -2.0}
-    with pytest.raises(ParameterError, match=r"found weights -2 of s0007; expected"):
-        WeightedMetropolisHastings(weights)
-    with pytest.raises(ParameterError, match=r"found weights nan of 0, nan of 1, nan of 2 and 4"):
-        WeightedMetropolisHastings(np.full(4999, np.nan))
 
 
 @pytest.mark.parametrize(

@@ -45,14 +45,14 @@ def with_site(graph, name):
 @pytest.mark.parametrize(
     ("graph", "message"),
     [
-        (nx.DiGraph([(0, 1)]), "a directed graph.*to_undirected"),
-        (nx.MultiGraph([(0, 1), (0, 1)]), r"a multigraph.*networkx.Graph\(graph\)"),
-        (nx.Graph(), "without nodes.*Add a node"),
-        ({"a": ["b"]}, "a dict.*Build a networkx.Graph"),
-        (with_link(ring(4), "2", "2"), "to itself.*'2'.*selfloop_edges"),
-        (with_site(ring(4), "far"), "2 parts.*smallest of 1 of 5 sites.*'far'.*leave them out"),
-        (two_triangles(), "2 parts.*smallest of 3 of 7 sites.*'x', 'y', 'z'.*Link them"),
-        (nx.Graph([(1, "1")]), "nodes that are both called '1'.*relabel_nodes"),
+        (nx.DiGraph([(0, 1)]), r"a DiGraph.*networkx.Graph\(graph\)"),
+        (nx.MultiGraph([(0, 1), (0, 1)]), r"a MultiGraph.*networkx.Graph\(graph\)"),
+        (nx.Graph(), "without nodes"),
+        ({"a": ["b"]}, "a dict; expected .* networkx.Graph"),
+        (with_link(ring(4), "2", "2"), "to itself.*'2'"),
+        (with_site(ring(4), "far"), "2 parts.*smallest of 1 of 5 sites.*'far'"),
+        (two_triangles(), "2 parts.*smallest of 3 of 7 sites.*'x', 'y', 'z'"),
+        (nx.Graph([(1, "1")]), "nodes that are both called '1'"),
     ],
 )
 def test_what_is_not_a_network_says_so(graph, message):

@@ -179,11 +179,10 @@ def test_other_misuse_is_refused() -> None:
         padded(data, 2)
     with pytest.raises(PosterityError):
         label(q, data, parameters="both")
-    wrong = {0: "from 0", 5: "to 5 of at most 4", 1.5: "1.5 among the lengths"}
-    for length, says in wrong.items():
-        with pytest.raises(ParameterError, match=says):
+    for length in (0, 5, 1.5):
+        with pytest.raises(ParameterError, match=f"to {length}"):
             MODEL.check((np.zeros((1, 4, 2)), np.array([length])))
-    with pytest.raises(StructureError, match=r"3 for sequences; .* Wrap a single"):
+    with pytest.raises(StructureError, match=r"3 for sequences; expected at least one sequence"):
         padded(3)
     with pytest.raises(StructureError, match="padded"):
         MODEL.check((np.zeros((2, 4, 2)), np.array([1])))

@@ -261,7 +261,7 @@ def test_images_and_names_that_do_not_fit_are_refused(fusion, images):
     with pytest.raises(UsageError, match=r"of shapes \['list'"):
         draw(fusion, images=images | {"north": images["north"].tolist()})
     del images["west"]
-    with pytest.raises(UsageError, match="every component of every site"):
+    with pytest.raises(UsageError, match="'west': 2}, each of shape"):
         plot_matching(fusion, images=images)
 
 

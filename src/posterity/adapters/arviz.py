@@ -90,7 +90,6 @@ def to_arviz(
             raise UsageError(
                 found=f"{len(names)} names, {len(set(names))} of them distinct, for events {shape}",
                 expected="a different name for each number of an event that is one vector",
-                fix="Leave names out, or pass as many as there are numbers.",
             )
         variables = {name: drawn[..., place] for place, name in enumerate(names)}
     if int(arviz.__version__.split(".")[0]) >= 1:

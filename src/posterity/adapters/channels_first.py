@@ -50,7 +50,6 @@ def check_layers(student: Student) -> Layers:
         raise StructureError(
             found=f"a convolution as the last layer of {student.network.summary}",
             expected="a dense layer, since outputs of a head are numbers, not images",
-            fix="Add Dense(outputs, head.size, 'identity').",
         )
     return student.network
 

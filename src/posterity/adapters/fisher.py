@@ -132,7 +132,6 @@ class Task:
             raise UsageError(
                 found=f"noise_variance={self.noise_variance!r} of a classification",
                 expected="no noise variance, since labels have none",
-                fix="Leave it out, or pass likelihood='regression'.",
             )
 
     def tensors(self, names: Iterable[str]) -> list[str]:
@@ -149,7 +148,6 @@ class Task:
             raise UsageError(
                 found=f"only={some(list(map(str, only)))}",
                 expected=f"tensors, or what their names begin with, of {some(names)}",
-                fix="Use the library's names.",
             )
         return [name for name in names if any(fits(name, wanted) for wanted in only)]
 
@@ -247,7 +245,6 @@ def _prior_mean(task: Task, tensors: Mapping[str, Array]) -> Array:
         raise StructureError(
             found=f"a prior_mean of {some([*known])}, which does not fit {some(wrong)}",
             expected=f"tensors {some([f'{name} {shape}' for name, shape in shapes.items()])}",
-            fix="Pass the state dict of a base model of the same layers.",
         )
     return np.concatenate(
         [numbers(np.asarray(known[n]), f"prior_mean {n!r}").reshape(-1) for n in shapes]
@@ -330,7 +327,6 @@ def _target(task: Task, outputs: Array, target: Array) -> tuple[Array, float]:
         raise StructureError(
             found=f"outputs of shape {outputs.shape} for y of shape {target.shape}",
             expected="outputs (n, K) and targets of the same n records",
-            fix="Pass a network with one vector for each input, and as many y as x.",
         )
     numbers(outputs, "the outputs")
     if classes:
@@ -361,7 +357,6 @@ def _labels(outputs: Array, target: Array) -> tuple[Array, bool]:
         raise StructureError(
             found=f"labels of shape {shape} and type {target.dtype}, for {classes} classes",
             expected=f"whole numbers (n,) from 0 to {classes - 1}",
-            fix="Number classes in the order of the outputs.",
         )
     codes = target.astype(int)
     several = len(set(codes.tolist())) > 1

@@ -151,7 +151,6 @@ def _flat(tree: Any) -> tuple[dict[str, Any], Any]:
         raise StructureError(
             found=f"parameters {strange} that are not floating-point arrays, of {list(leaves)}",
             expected="a tree of arrays of weights",
-            fix="Pass only the parameters, without counters and keys.",
         )
     return leaves, structure
 

@@ -53,7 +53,6 @@ def to_ledger(model: Any, site: str) -> Ledger:
         raise StructureError(
             found=f"covariance_type={model.covariance_type!r}",
             expected=f"one of {KINDS}, which have a conjugate posterior for each state",
-            fix="Fit again with covariance_type='full', or 'diag' if data are scarce.",
         )
     with shared.at_site(site):
         prior = _law(model, "prior")

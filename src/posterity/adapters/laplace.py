@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from posterity.adapters.shared import at
-from posterity.errors import ConvergenceWarning, ParameterError, StructureError
+from posterity.errors import ConvergenceWarning, ParameterError
 from posterity.families import Gaussian
 from posterity.families.names import some
 from posterity.models.separation import separating
@@ -42,14 +42,6 @@ def of_covariance(
     """
     mean = np.asarray(mean, np.float64)
     matrix = np.asarray(matrix, np.float64)
-    size = len(names)
-    if mean.shape != (size,) or matrix.shape != (size, size):
-        shapes = f"estimates of shape {mean.shape} and a matrix of shape {matrix.shape}"
-        raise StructureError(
-            found=f"{shapes} for {size} coordinates of {place}",
-            expected=f"one value for each of {some(names)}",
-            fix="Fit again, and pass the results unchanged.",
-        )
     if (wrong := ~np.isfinite(mean)).any():
         raise ParameterError(
             found=f"NaN or infinity as the estimate of {some(at(names, wrong))} in {place}",

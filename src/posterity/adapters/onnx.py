@@ -26,7 +26,6 @@ from posterity.adapters.shared import library
 from posterity.arrays.typing import Shape
 from posterity.distillation.heads import FLOOR
 from posterity.distillation.student import Student
-from posterity.errors import StructureError
 from posterity.families.layers import Conv
 from posterity.runtime.files import AnyPath, write_file
 from posterity.version import __version__
@@ -49,8 +48,7 @@ def to_onnx(
     the ``likelihood``, whether the student splits uncertainty (``split``), the ``noise_variance``
     if it is known, and the version of posterity. A file is written completely or not at all; one
     that cannot be written is an ArtifactError. Other errors are those of
-    :func:`~posterity.adapters.channels_first.check_layers`, and a StructureError for a network of
-    more than 2 GiB.
+    :func:`~posterity.adapters.channels_first.check_layers`.
 
     >>> from posterity.distillation.heads import Head
     >>> from posterity.networks import Layers
@@ -61,14 +59,6 @@ def to_onnx(
     """
     onnx = library("onnx.checker", "onnx.helper", "onnx.numpy_helper", extra="onnx")
     layers = check_layers(student)
-    size = 4 * layers.size
-    most = onnx.checker.MAXIMUM_PROTOBUF
-    if size > most - 2**20:  # which leaves room for the rest of the model
-        raise StructureError(
-            found=f"{size} bytes of weights",
-            expected=f"at most {most}, the limit of one protocol buffer message",
-            fix="Distill into a smaller network, or export by to_torch.",
-        )
     graph = _Graph(onnx)
     flow = _inputs(graph, student)
     if isinstance(layers.layers[0], Conv):

@@ -150,11 +150,7 @@ def _univariate(
     asked += f"scale={scale.tolist()}"
     if not (np.all(scale > 0) and np.all(frozen.dist._argcheck(*shapes))):
         # SciPy accepts invalid parameters, and returns NaN for them.
-        raise ParameterError(
-            found=asked,
-            expected="parameters in its range, and a positive scale",
-            fix="See SciPy's documentation.",
-        )
+        raise ParameterError(found=asked, expected="parameters in its range, and a positive scale")
     stretched = kind in ("beta", "uniform")
     if kind != "norm" and (np.any(loc != 0) or (stretched and np.any(scale != 1))):
         raise StructureError(

@@ -73,7 +73,6 @@ class Laws(NamedTuple):
             raise StructureError(
                 found=f"prior={prior!r}",
                 expected=f"a prior like the factor, {factor!r}, of coordinates {names_of(factor)}",
-                fix="Make one prior for all sites, with wide variances in the columns' units.",
             )
         wanted = names_of(prior) or names_of(factor)
         factor = in_order(factor, wanted, f"site {site!r}", "the prior")
@@ -140,7 +139,7 @@ def check_fitted(model: object, *attributes: str) -> None:
     """Raise a UsageError if a model lacks an attribute that its ``fit`` sets."""
     if not all(hasattr(model, name) for name in attributes):
         found = f"a {type(model).__name__} that is not fitted"
-        raise UsageError(found=found, expected="a fitted model", fix="Call fit first.")
+        raise UsageError(found=found, expected="a fitted model")
 
 
 def check_undetermined(parameters: Collection[str], determined: Iterable[str]) -> None:
@@ -148,7 +147,7 @@ def check_undetermined(parameters: Collection[str], determined: Iterable[str]) -
     taken = sorted(set(parameters) & set(determined))
     if taken:
         expected = "only parameters that the posterior does not determine"
-        raise UsageError(found=f"parameters {taken}", expected=expected, fix="Leave them out.")
+        raise UsageError(found=f"parameters {taken}", expected=expected)
 
 
 def check_one(law: Distribution) -> None:
@@ -157,7 +156,6 @@ def check_one(law: Distribution) -> None:
         raise StructureError(
             found=f"a batch of shape {law.batch_shape} of {type(law).__name__}",
             expected="one distribution",
-            fix="Pass them one by one, as law[0].",
         )
 
 

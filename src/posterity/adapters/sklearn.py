@@ -205,7 +205,6 @@ def _gaussian_process(model: Any, data: shared.Data) -> shared.Laws:
         raise UsageError(
             found="a Gaussian process without points",
             expected="x, the points (m, d) whose values are the coordinates",
-            fix="Choose points that all sites share, such as inducing points.",
         )
     if np.ndim(model.alpha_) != 1 or (data.site is not None and model.normalize_y):
         normed = f"with normalize_y={model.normalize_y}"

@@ -220,7 +220,6 @@ def _fitted(estimator: Any, data: shared.Data) -> Fitted:
         raise UsageError(
             found=f"names= for a {type(estimator).__name__}",
             expected="none: its coefficients go by the columns that it was fitted with",
-            fix="Fit with a data frame that has them, or name the law: q.named([...]).",
         )
     if not isinstance(model, KNOWN) or isinstance(model, LogisticRegressionCV):
         fix = "Point estimates have no posterior: fit BayesianRidge, or OLS of statsmodels; of a "

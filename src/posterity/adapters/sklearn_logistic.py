@@ -43,7 +43,6 @@ def laplace(
         raise UsageError(
             found=f"labels that y and {place} do not have in common: {strange[:10]}",
             expected=f"the labels it was fitted with: {classes.tolist()}",
-            fix="Pass the y that was passed to fit.",
         )
     codes = np.searchsorted(classes, y)
     if model.class_weight is not None:
@@ -112,7 +111,6 @@ def among(factor: Any, own: Any, classes: Any, prior: Any) -> Any:
         raise UsageError(
             found=f"classes={labels} for a model of classes {given}",
             expected="different classes, those of the model among them, the reference first",
-            fix="Pass the classes of all sites.",
         )
     columns = [name.removeprefix(f"{given[1]}:") for name in factor.names]
     columns = columns[: len(columns) // (len(given) - 1)]
@@ -136,7 +134,6 @@ def to_logistic(
         raise UsageError(
             found=f"classes={classes!r}",
             expected="at least two different classes, the reference class first",
-            fix="Pass classes=model.classes_ of a model that was fitted.",
         )
     single = len(labels) == 2
     groups = [""] if single else [f"{label}:" for label in labels[1:]]
@@ -172,7 +169,6 @@ def _prior_precision(model: Any, place: str) -> Array:
         raise StructureError(
             found=f"{place} that fits each class against the rest",
             expected="a multinomial likelihood",
-            fix="Fit with multi_class='multinomial', or one model for each class.",
         )
     precision = 0.0 if penalty in (None, "none") else 1 / float(model.C)
     own = np.full(model.coef_.shape[1], precision)

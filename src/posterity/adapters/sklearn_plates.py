@@ -59,7 +59,6 @@ def to_plates(model: BayesianGaussianMixture | LatentDirichletAllocation) -> tup
         raise StructureError(
             found=f"a BayesianGaussianMixture with covariance_type={model.covariance_type!r}",
             expected=f"one of {KINDS}, which have a conjugate posterior for each component",
-            fix="Fit again with covariance_type='full', or 'diag' if data is scarce.",
         )
 
     def read(*names):
@@ -104,7 +103,6 @@ def _topics(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> Fi
         raise StructureError(
             found=f"a Plate of Dirichlet with {type(plate.weights).__name__} weights",
             expected="topics without weights, since each document has its own",
-            fix="Drop them: Plate(plate.members).",
         )
     known = {}
     if prior is not None:

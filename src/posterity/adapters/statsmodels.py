@@ -119,9 +119,7 @@ def _coefficients(
     unknown = [name for name in other if name not in names]
     if unknown:
         raise UsageError(
-            found=f"other names for {some(unknown)}",
-            expected=f"for some of {some(names)}",
-            fix="Use statsmodels' names of coefficients.",
+            found=f"other names for {some(unknown)}", expected=f"for some of {some(names)}"
         )
     converged = getattr(results, "converged", None)
     if converged is None:

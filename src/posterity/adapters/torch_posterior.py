@@ -102,9 +102,7 @@ def _laws(module: Any, x: object, y: ArrayLike, task: core.Task) -> Laws:
         raise unsupported(x, "inputs (n, ...) as one tensor or array", fix) from error
     if not inputs.ndim or not len(inputs):
         raise StructureError(
-            found=f"inputs of shape {tuple(inputs.shape)}",
-            expected="at least one record",
-            fix="Pass the training data.",
+            found=f"inputs of shape {tuple(inputs.shape)}", expected="at least one record"
         )
     like = next(iter(own.values()))  # with their device and floating type
     inputs = inputs.to(like.device, like.dtype if inputs.is_floating_point() else inputs.dtype)
@@ -118,7 +116,6 @@ def _laws(module: Any, x: object, y: ArrayLike, task: core.Task) -> Laws:
             raise StructureError(
                 found=f"outputs of shape {shape}",
                 expected="one tensor, with a row (n, K) for each of n records",
-                fix="Keep the last axis; wrap a module that returns more than logits or values.",
             )
         linear = _linear(torch, module, own, inputs[:1])
         jacobians = _jacobians(torch, module, own, inputs, linear)

@@ -140,7 +140,5 @@ def _replaced(layers: np.ndarray, where: np.ndarray, others: np.ndarray) -> np.n
 
 def _beyond(found: str) -> ParameterError:
     return ParameterError(
-        found=found,
-        expected="finite natural parameters, and sums up to 1.8e308 in size",
-        fix="Scale the data, or check that the fits which made them converged.",
+        found=found, expected="finite natural parameters, and sums up to 1.8e308 in size"
     )

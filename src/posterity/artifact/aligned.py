@@ -75,7 +75,6 @@ def ordered(value: Any, wanted: Names, place: str, of: str) -> Any:
         raise StructureError(
             found=f"other words at {place}: not in both are {odd}",
             expected=f"the words of {of}, in any order",
-            fix="Put all on one vocabulary first, by posterity.artifact.one_vocabulary.",
         )
     if isinstance(value, Ledger):
         return value.in_order(wanted, place, of)
@@ -166,9 +165,7 @@ def with_vocabulary(posterior: Any, wanted: Sequence[str], *, unseen: float | No
     why = unfit(wanted)
     if why:
         raise StructureError(
-            found=f"the words that are wanted: {why}",
-            expected="distinct words, none of them empty",
-            fix="Give each category one name, a text.",
+            found=f"the words that are wanted: {why}", expected="distinct words, none of them empty"
         )
     CONCENTRATION.check(unseen=unseen)
     if tuple(words) == tuple(wanted):

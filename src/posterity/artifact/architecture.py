@@ -26,7 +26,6 @@ def register_architecture(name: str, build: Callable[..., Any]) -> Callable[...,
         raise ArtifactError(
             found=f"a second architecture named {name!r}",
             expected="a different name for each function",
-            fix="Rename the new one.",
         )
     return build
 
@@ -64,7 +63,6 @@ class Architecture:
             raise UsageError(
                 found=f"options {self.options!r} of architecture {self.name!r}",
                 expected="numbers, texts, lists, and dictionaries of these by name",
-                fix="Pass arrays as parameters, and convert other values to numbers or text.",
             )
         object.__setattr__(self, "options", copy.deepcopy(dict(self.options)))
         object.__setattr__(self, "parameters", _owned(dict(self.parameters)))

@@ -71,7 +71,6 @@ def _pieces(value: object, provenance: Mapping[Any, Any]) -> list[Any]:
         raise ArtifactError(
             found=f"a {type(value).__name__}",
             expected="a posterior, a ledger, an architecture, or a dictionary of values",
-            fix="Save it under a name: save({'name': value}, path).",
         )
     arrays: dict[str, np.ndarray] = {}
     tree = encode(value, "", arrays)

@@ -69,7 +69,6 @@ class Checkpoint:
                 found=f"a checkpoint of another computation in {str(self.path)!r}: other "
                 f"{', '.join(differing[:5])}{' and more' * (len(differing) > 5)}",
                 expected="one with the same data, model, settings and key",
-                fix="Restore what was changed, or remove the checkpoint to begin anew.",
             )
         if self.unknown:
             warnings.warn(
@@ -106,7 +105,6 @@ class Checkpoint:
         return ArtifactError(
             found=f"file {str(self.path)!r}, which is no checkpoint of {self.verb!r}",
             expected=f"a file that {self.verb!r} saved",
-            fix="Name another file; this one was not touched.",
         )
 
 
@@ -146,7 +144,6 @@ def opened(path: AnyPath | None, verb: str, arguments: Mapping[str, Any]) -> Ite
             raise ArtifactError(
                 found=f"{str(path)!r}, which another process writes",
                 expected="one process a checkpoint",
-                fix="Wait until it is done, or name another checkpoint.",
             )
         try:
             clean_stale(path)

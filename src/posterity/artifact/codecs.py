@@ -101,11 +101,7 @@ def _sound_ledger(fields: dict[str, Any]) -> tuple[Ledger, list[list[Any]]]:
 
 
 def _wrong(found: str, expected: str) -> ArtifactError:
-    return ArtifactError(
-        found=f"{found} of a ledger",
-        expected=expected,
-        fix="Obtain the file again.",
-    )
+    return ArtifactError(found=f"{found} of a ledger", expected=expected)
 
 
 enrol(Ledger, _ledger_fields, _ledger, _sound_ledger)
@@ -127,11 +123,7 @@ def _encoded(tree: Any) -> Any:
     if isinstance(tree, tuple):
         return {"parts": [_encoded(part) for part in tree]}
     if type(tree) is not KINDS.get(type(tree).__name__):
-        raise ArtifactError(
-            found=f"a support {tree!r}",
-            expected=f"one of {sorted(KINDS)}",
-            fix="Save the law of unconstrained numbers.",
-        )
+        raise ArtifactError(found=f"a support {tree!r}", expected=f"one of {sorted(KINDS)}")
     return {"kind": type(tree).__name__, "shape": list(tree.shape)}
 
 

@@ -75,9 +75,7 @@ def altered(what: str) -> ArtifactError:
 def unknown_type(name: str, dtype: object) -> ArtifactError:
     """Return the error for types of arrays that files do not hold."""
     return ArtifactError(
-        found=f"array {name!r} of type {dtype}",
-        expected=f"one of {sorted(CODES)}",
-        fix="Convert it to one of these first.",
+        found=f"array {name!r} of type {dtype}", expected=f"one of {sorted(CODES)}"
     )
 
 
@@ -131,7 +129,6 @@ def opened(path: AnyPath) -> Iterator[tuple[io.FileIO, int]]:
         raise ArtifactError(
             found=f"file {os.fspath(path)!r} that cannot be read ({reason})",
             expected="a readable file written by posterity.save",
-            fix="Check the path and its permissions.",
         ) from error
 
 
@@ -142,11 +139,7 @@ def read_header(file: File, size: int) -> Header:
     if not 2 <= length <= size - 8 or start[8:] != b"{":
         raise altered(f"{size} bytes that are not a safetensors file")
     if length > MAX_HEADER:
-        raise ArtifactError(
-            found=f"a header of {length} bytes",
-            expected=f"at most {MAX_HEADER}",
-            fix="Save fewer sites per file, or less text.",
-        )
+        raise ArtifactError(found=f"a header of {length} bytes", expected=f"at most {MAX_HEADER}")
     file.seek(8)
     text = _filled(file, bytearray(length))
     if b"\0" in text:
@@ -184,7 +177,6 @@ def _slot(name: str, entry: object) -> tuple[Spec, tuple[int, int]]:
         raise ArtifactError(
             found=f"array {name!r} of shape {shape!r}",
             expected=f"at most {MAX_AXES} axes, each of length one or more",
-            fix="Leave empty arrays out.",
         )
     if not is_shape(offsets, 0) or len(offsets) != 2:
         raise altered(f"array {name!r} at bytes {offsets!r}")

@@ -80,11 +80,7 @@ def read_manifest(header: Header) -> Manifest:
 def _check_provenance(provenance: object) -> None:
     texts = provenance.items() if isinstance(provenance, dict) else [(None,)]
     if not all(isinstance(text, str) for item in texts for text in item):
-        raise ArtifactError(
-            found=f"the provenance {provenance!r}",
-            expected="text by key",
-            fix="Convert numbers to text.",
-        )
+        raise ArtifactError(found=f"the provenance {provenance!r}", expected="text by key")
 
 
 # --- digests -------------------------------------------------------------------------------------

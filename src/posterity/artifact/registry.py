@@ -128,7 +128,6 @@ def enrol(
         raise ArtifactError(
             found=f"a second family named {kind.__name__!r}",
             expected="a different name for each type",
-            fix="Rename one of the two types.",
         )
 
 
@@ -182,9 +181,7 @@ def _with_names(mapping: dict[Any, Any]) -> dict[str, Any]:
     strange = [key for key in mapping if type(key) is not str]
     if strange:
         raise ArtifactError(
-            found=f"a dictionary with the keys {strange[:3]}",
-            expected="names as keys",
-            fix="Use text, or a list.",
+            found=f"a dictionary with the keys {strange[:3]}", expected="names as keys"
         )
     return mapping
 

@@ -121,7 +121,6 @@ def _checked(plain: Any, path: str) -> Any:
         raise ArtifactError(
             found=f"a whole number beyond 64 bits at {path!r}",
             expected="a whole number from -2**63 to 2**63 - 1",
-            fix="Save it as text.",
         )
     if float in kinds:
         _array(np.array([n for n in values if type(n) is float]), path)
@@ -135,9 +134,7 @@ def _array(array: np.ndarray, path: str) -> np.ndarray:
     if not finite:
         wrong = array[~np.isfinite(array)]
         raise ParameterError(
-            found=f"{wrong[0]} at {path!r} ({wrong.size} such values)",
-            expected="finite numbers",
-            fix="Check that the fit has converged, and fit again.",
+            found=f"{wrong[0]} at {path!r} ({wrong.size} such values)", expected="finite numbers"
         )
     return array
 

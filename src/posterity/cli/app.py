@@ -114,7 +114,7 @@ def _register(name: str, declared: Mapping[str, Any], group: typer.Typer) -> Non
         def call() -> tuple[Settings, Any]:
             if len(configurations) > 1:
                 found = f"{len(configurations)} configurations"
-                raise UsageError(found=found, expected="only one of them", fix="Leave one out.")
+                raise UsageError(found=found, expected="only one of them")
             file = configurations[0] if configurations else None
             settings = read(name, flags, file, others, as_json)
             settings.check_outputs()

@@ -78,12 +78,9 @@ class Distilled:
 
 def distillation_of(settings: Settings) -> Distilled:
     """Return the distillation of the posterior in a file, or of one that is sampled."""
-    paths = [*settings.files, *([path] if (path := settings.path("posterior")) else [])]
-    if not paths:
+    if not settings.files and settings["posterior"] is None:
         return _of_data(settings)
-    path, *others = paths
-    if others:
-        raise UsageError(found=f"{len(paths)} posteriors", expected="one", fix="Fuse them first.")
+    path = settings.single("posterior")
     value, about = files.read(path)
     posterior: Any = value.posterior if isinstance(value, Ledger) else value
     like = settings.path("data.like")
@@ -234,7 +231,6 @@ def _pool(
         raise StructureError(
             found=f"inputs with {wide} columns in {str(path)!r}",
             expected=f"{size} columns, those of the network or regression",
-            fix="Pass the columns that it was trained on, without labels.",
         )
     return pool, x, notes
 
@@ -251,7 +247,6 @@ def _inputs(
         raise UsageError(
             found="no inputs for the student",
             expected="a file of inputs like those to be predicted (--inputs), or --low and --high",
-            fix="Pass records; they need no labels, which the teacher predicts.",
         )
     if kind == "box" and settings["inputs.file"] is not None:
         raise conflict("a box", "a file of inputs")

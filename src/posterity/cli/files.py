@@ -86,7 +86,6 @@ def make_folder(folder: Path, expected: str, **options: Any) -> None:
         raise ArtifactError(
             found=f"folder {str(folder)!r} that cannot be made ({error.strerror})",
             expected=expected,
-            fix="Choose another folder, or change its permissions.",
         ) from error
 
 
@@ -96,9 +95,7 @@ def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path | str]) -> None
         if not output.parent.is_dir() or (output.exists() and not output.is_file()):
             what = "which is not a file" if output.exists() else "in a folder that does not exist"
             raise ArtifactError(
-                found=f"output {str(output)!r}, {what}",
-                expected="a file in a folder that exists",
-                fix="Make the folder, or choose another output; nothing was written.",
+                found=f"output {str(output)!r}, {what}", expected="a file in a folder that exists"
             )
         read = [named(file)[1] for file in inputs]
         for files, what in ((read, "one of the inputs"), (outputs[:index], "another output")):
@@ -106,7 +103,6 @@ def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path | str]) -> None
                 raise UsageError(
                     found=f"output {str(output)!r}, which is {what}",
                     expected="a different file for each output, and none of the inputs",
-                    fix="Choose another output.",
                 )
 
 
@@ -116,7 +112,6 @@ def check_ending(output: Path, formats: Sequence[str]) -> None:
         raise UsageError(
             found=f"output {str(output)!r}, whose extension is not a known format",
             expected=f"a path that ends in {', '.join(formats[:-1])} or {formats[-1]}",
-            fix="Choose another output.",
         )
 
 

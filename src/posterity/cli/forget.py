@@ -150,7 +150,6 @@ def _check_new(receipt: Path, sites: tuple[str, ...], before: Ledger) -> None:
         raise UsageError(
             found=f"receipt {str(receipt)!r}, which exists already",
             expected="a new file, since a receipt cannot be made again once its ledger is deleted",
-            fix="Choose another file by --receipt.",
         )
 
 

@@ -114,9 +114,7 @@ def fuse(settings: Settings) -> Data:
     """Merge posteriors trained on separate data into one file."""
     named = [*settings.files, *(settings["posteriors"] or [])]
     if not named:
-        raise UsageError(
-            found="no files", expected="posteriors of at least two sites", fix="Name their files."
-        )
+        raise UsageError(found="no files", expected="posteriors of at least two sites")
     paths = [path for name in named for path in plans.files(name)]
     settings.check_outputs(*paths)
     plate = settings["plate"]

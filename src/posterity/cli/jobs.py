@@ -160,7 +160,6 @@ def _check_labels(tables: Mapping[str, Table], needed: bool) -> None:
         raise StructureError(
             found=f"model.intercept = true, and no target at {some(unlabelled)}",
             expected="inputs x and a target y at every site",
-            fix="Leave model.intercept out, or name the target in model.target.",
         )
 
 
@@ -281,7 +280,6 @@ def problem_of(settings: Settings) -> Problem:
         raise StructureError(
             found=f"data {str(path)!r} without labels",
             expected="x and y, or a column that model.target names",
-            fix="Set model.target to the column that is predicted.",
         )
     options = settings.table("model", "kind", "target", "intercept")
     variance = settings["prior.variance"]

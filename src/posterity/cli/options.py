@@ -112,11 +112,8 @@ class Settings:
     def arguments(self, *what: str) -> tuple[Path, ...]:
         """Return the command line's files, one for each of ``what``; a UsageError otherwise."""
         if len(self.files) != len(what):
-            raise UsageError(
-                found=f"{len(self.files)} arguments",
-                expected=" and ".join(what),
-                fix="Pass them in this order; see --help.",
-            )
+            found, expected = f"{len(self.files)} arguments", " and ".join(what)
+            raise UsageError(found=found, expected=expected, fix="See --help.")
         return self.files
 
     def single(self, place: str) -> Path:
@@ -124,9 +121,7 @@ class Settings:
         named = [*self.files, *([Path(self[place])] if self[place] else [])]
         if len(named) != 1:
             raise UsageError(
-                found=f"{len(named)} files" if named else f"no {place}",
-                expected="one file",
-                fix="Pass the file as the argument, and the rest by options; see --help.",
+                found=f"{len(named)} files" if named else f"no {place}", expected="one file"
             )
         return named[0]
 
@@ -187,7 +182,7 @@ def read(
             check_regular(file)
             for place, value in _flat(_document(file), known):
                 kind = known[place].kind
-                if kind is CODE and flags.get(place) != value:
+                if kind is CODE and value not in list(flags.get(place, ())):
                     raise UsageError(
                         found=f"{place} = {value!r}, which would run code that a file names",
                         expected="code that is named on the command line",
@@ -222,15 +217,12 @@ def read(
                 expected=f"{option.name} NAME,NAME, or {option.name} true for all"
                 if every
                 else f"{option.name} {option.kind.metavar}",
-                fix="Write the value after it.",
             )
         try:
             parsed = option.kind.parsed(texts)
         except ValueError as error:
             raise UsageError(
-                found=" ".join(f"{option.name} {text}" for text in texts),
-                expected=str(error),
-                fix=f"Write {option.name} {option.kind.metavar}.",
+                found=" ".join(f"{option.name} {text}" for text in texts), expected=str(error)
             ) from error
         values[place] = option.kind.check(option.name, parsed)
     return Settings(values, known, file, tuple(files), as_json)
@@ -256,11 +248,7 @@ def _document(file: Path) -> dict[str, Any]:
 
 def unknown(found: str, known: Iterable[str]) -> UsageError:
     """Return the error for a key that is no option."""
-    return UsageError(
-        found=f"{found}, which is unknown",
-        expected=f"one of {', '.join(known)}",
-        fix="Check its spelling, or leave it out.",
-    )
+    return UsageError(found=f"{found}, which is unknown", expected=f"one of {', '.join(known)}")
 
 
 def _flat(

@@ -164,7 +164,6 @@ def _lambdas(rule: str | float | dict[str, Any]) -> Any:
             raise UsageError(
                 found=f"values = {values}",
                 expected="a positive number for each component, the last for all that follow",
-                fix="Write for example values = [1.0, 0.8, 0.5].",
             )
         return Schedule(lambda number: values[min(number, len(values)) - 1])
 

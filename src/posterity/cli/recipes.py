@@ -92,9 +92,7 @@ def records_of_sites(
     strange = [site for site in tables if site not in {*paths, *without}]
     if strange:
         raise UsageError(
-            found=f"a table of site {strange[0]!r}",
-            expected=f"one of the sites {list(paths)}",
-            fix="Use the site's name under [sites] or --site.",
+            found=f"a table of site {strange[0]!r}", expected=f"one of the sites {list(paths)}"
         )
     readings = {}
     for site, path in paths.items():
@@ -163,7 +161,6 @@ def _levels(categories: dict[str, str | list[str]]) -> dict[str, tuple[str, ...]
             raise UsageError(
                 found=f"--category {name}={','.join(levels)}",
                 expected="--category NAME=A,B with at least two different levels, once a column",
-                fix="Name the reference level first.",
             )
     return by_column
 

@@ -5,7 +5,6 @@ from posterity.cli import files
 from posterity.cli.options import Settings
 from posterity.cli.recipes import reading_of
 from posterity.cli.streams import Data, printable, verb
-from posterity.errors import UsageError
 from posterity.runtime.files import named
 
 FORMATS = (".html", ".htm")
@@ -18,10 +17,6 @@ def _report(data: Data) -> str:
 @verb(_report)
 def report(settings: Settings) -> Data:
     """Write one page of HTML about posteriors, ledgers, students and receipts."""
-    if not settings.files:
-        raise UsageError(
-            found="no file", expected="one at least", fix="Name what is to be reported."
-        )
     output = settings.output
     data = settings.path("data.file")
     files.check_ending(output, FORMATS)

@@ -170,7 +170,7 @@ def words(*choices: str) -> Kind:
     return Kind(arguments.one_of(*choices), metavar, text=True, choices=choices)
 
 
-TABLE = Kind(Constraint("a table", lambda value: isinstance(value, dict)), "{...}")
+TABLE = Kind(arguments.instance("a table", dict), "{...}")
 TEXT = _text("a string", "TEXT")
 NAME = _text("a name", "NAME")
 CODE = _text("code, as module:name", "MODULE:NAME")
@@ -198,8 +198,7 @@ _IS_SEED = arguments.number_of(Integral, lambda n: -(2**63) <= n < 2**63)
 SEED = _number(Constraint("a whole number of 64 bits", _IS_SEED), "N")
 _IS_WEIGHT = arguments.number_of(Real, lambda x: 0 <= float(x) < math.inf)
 WEIGHT = _number(Constraint("a number, at least 0", _IS_WEIGHT))
-_IS_FINITE = arguments.number_of(Real, lambda x: math.isfinite(float(x)))
-NUMBER = _number(Constraint("a finite number", _IS_FINITE))
+NUMBER = _number(arguments.FINITE)
 OTHER_NAMES = {
     **dict.fromkeys(("cox", "coxph", "ph", "exponential"), "survival"),
     **dict.fromkeys(("weibull", "gompertz"), "survival --hazard weibull (or gompertz)"),
@@ -264,7 +263,7 @@ def kind_of(declared: str | list[Any]) -> Kind:
         return Kind(Constraint(expected, holds), first.metavar, alternatives=kinds, **several)
     shared: Any = {"text": first.text, "written": first.written, "of": first}
     if made == "list":
-        several = Constraint("a list", lambda value: isinstance(value, list))
+        several = arguments.instance("a list", list)
         return Kind(several, f"{first.metavar},{first.metavar}", many=True, **shared)
     name = made.removeprefix("by ")
     nameless = made == "nameless"

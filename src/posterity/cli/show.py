@@ -1,6 +1,5 @@
 """``posterity show``: the numbers of a posterior, by name."""
 
-import csv
 import dataclasses
 import sys
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from posterity.reporting.population import in_words, population_of
 from posterity.reporting.summary import Summary, influences, summarise
 from posterity.reporting.words import ratios_of
 from posterity.tabular.recipe import recipe_in
-from posterity.tabular.tables.reader import as_text
+from posterity.tabular.tables.files import as_csv
 
 COLUMNS = ("block", "member", "quantity", "name")
 ROW = (*COLUMNS, "mean", "sd", "low", "high")
@@ -149,11 +148,8 @@ def _print_csv(data: Data) -> None:
     pulled = data.get("site") is not None
     ratios = data.get("ratios")
     columns = PULL if pulled else ROW if ratios is None else RATIO
-    writer = csv.writer(sys.stdout, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
-    writer.writerow(columns)
-    for row in data["pulls"] if pulled else data["rows"] if ratios is None else ratios:
-        cells = (row[name] for name in columns)
-        writer.writerow([as_text(cell) if isinstance(cell, str) else cell for cell in cells])
+    rows = data["pulls"] if pulled else data["rows"] if ratios is None else ratios
+    sys.stdout.write(as_csv([columns, *([row[name] for name in columns] for row in rows)]))
 
 
 def _rows(data: Data, rows: list[Any], table: Table, cells: Any, hidden: int = 0) -> Table:

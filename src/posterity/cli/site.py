@@ -92,7 +92,7 @@ def _write_site(folder: Path, file: Path, settings: Settings) -> None:
     """Write the folder, the key and the ``site.toml``, in this order."""
     name = settings.need("name")
     if not name.strip() or "\n" in name:
-        raise UsageError(found=f"name = {name!r}", expected="one line", fix="Pass another --name.")
+        raise UsageError(found=f"name = {name!r}", expected="one line")
     files.make_folder(folder, "a folder of this user", mode=0o700)
     folder.chmod(0o700)
     values = {"name": name, "federation": str(folder / "federation.toml")}
@@ -110,9 +110,7 @@ def _name_federation(file: Path, federation: Path) -> None:
     places = [place for place, line in enumerate(lines) if line.startswith("federation =")]
     if len(places) != 1:
         raise UsageError(
-            found=f"{len(places)} lines 'federation =' in {str(file)!r}",
-            expected="one",
-            fix="Edit that line by hand.",
+            found=f"{len(places)} lines 'federation =' in {str(file)!r}", expected="one"
         )
     values = {"federation": str(federation)}
     lines[places[0]] = deployment.as_toml("site-file", values, file.parent).strip()
@@ -317,7 +315,6 @@ def confirm(question: str) -> None:
         raise UsageError(
             found="no terminal on which to confirm the forgetting",
             expected="--yes, without a terminal",
-            fix="Pass --yes if you are sure: forgetting cannot be undone.",
         )
     typer.confirm(question, abort=True, err=True)
 
@@ -365,7 +362,6 @@ def result(settings: Settings) -> Data:
         raise UsageError(
             found=f"--certificate {certificate}, before that posterior has a certificate",
             expected="a posterior that all members have signed",
-            fix="Wait until they have, or leave --certificate out.",
         )
     if certificate is not None:
         write_file(certificate, head["certificate"].encode())

@@ -173,8 +173,8 @@ def _print_error(error: BaseException, as_json: bool) -> int:
     found, expected, fix = sentences
     kind = "UsageError" if code == UsageError.exit_code else type(error).__name__
     data = {"type": kind, "found": found, "expected": expected, "fix": fix, "exit_code": code}
-    line = printable(f"error: found {found}; expected {expected}; next: {fix}")
-    print(json.dumps({"error": data}) if as_json else line, file=sys.stderr)
+    line = f"error: found {found}; expected {expected}" + f"; next: {fix}" * bool(fix)
+    print(json.dumps({"error": data}) if as_json else printable(line), file=sys.stderr)
     return code
 
 

@@ -1,7 +1,5 @@
 """``posterity import`` and ``export``: tables of means and standard deviations."""
 
-import csv
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -19,8 +17,7 @@ from posterity.tabular.reading import names_in_r
 from posterity.tabular.recipe import RECIPE, recipe_in
 from posterity.tabular.sites import as_provenance
 from posterity.tabular.tables import to_ledger, to_table, write
-from posterity.tabular.tables.files import Moments, law_of, of_sites, read_moments
-from posterity.tabular.tables.reader import as_text
+from posterity.tabular.tables.files import Moments, as_csv, law_of, of_sites, read_moments
 from posterity.tabular.units import suspicious
 
 GRAPH = ".onnx"
@@ -166,14 +163,8 @@ def _ratios(settings: Settings, law: Any, about: Any) -> Data:
     if output.suffix.lower() == ".json":
         content = json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
     else:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(RATIO)
-        writer.writerows(
-            [as_text(row[key]) if isinstance(row[key], str) else row[key] for key in RATIO]
-            for row in rows
-        )
-        content = text.getvalue()
+        cells = ([row[key] for key in RATIO] for row in rows)
+        content = as_csv([RATIO, *cells])
     write_file(output, content.encode())
     return {
         "output": output,

@@ -75,6 +75,5 @@ def _upheld(verification: Verification, what: str, by: str) -> dict[str, bool]:
         raise LedgerError(
             found=f"a {what} of which these claims are false: " + "; ".join(verification.broken),
             expected=f"only claims that {by} confirm",
-            fix="Check that these are the right files; if they are, ask the issuer.",
         )
     return dict(verification.claims)

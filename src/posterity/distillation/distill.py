@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import PyTree
 
 from posterity.arguments import COUNT, NATURAL, POSITIVE, Constraint
+from posterity.arrays import keys
 from posterity.artifact import loaded
 from posterity.artifact.checkpoint import Checkpoint, opened
 from posterity.distillation import online
@@ -42,10 +43,9 @@ STEPS = 10_000
 BATCH_SIZE = 64
 LEARNING_RATE = 3e-3
 TOLERANCE = 0.01  # Default bound, in nats, on the divergence of the student from its teacher
-# Inputs of the probe, and evaluations of the teacher there per chunk
+# Inputs of the probe, strange ones beside them, and evaluations of the teacher there per chunk
 PROBE = 256
 LOOKS = 10
-HEARD = 8  # Least number of draws averaged at each step, by default
 CHUNKS, LEAST = 200, 50
 """Number of chunks of a run (it can be interrupted between two), and least steps of a chunk."""
 OPTIMISER = Constraint(
@@ -70,6 +70,8 @@ class Distillation:
     inputs of ``probe``. ``teacher`` is the teacher's predictive there, averaged over the run, and
     ``halves`` are its averages over each half of the run (None if one is empty). ``drift`` is the
     divergence between the halves in nats; a quarter of it estimates the error of ``teacher``.
+    ``beyond`` is the gap at strange inputs that no law shows a student: each column is that of
+    another input. A student far from its teacher there may be sure where its teacher is not.
     ``shares`` is the mean of :meth:`Head.share_divergence`, for a student with a split.
     ``temperature``, ``rhat`` and ``effective`` are those of :class:`Health`. ``trace`` has one row
     per chunk of steps.
@@ -88,6 +90,7 @@ class Distillation:
     effective: float | None = None
     shares: float | None = None
     halves: tuple[Prediction, Prediction] | None = None
+    beyond: float | None = None
 
     def __repr__(self) -> str:
         return f"Distillation({self.student!r}, {self.status})"
@@ -124,12 +127,14 @@ def distill(
         student: :class:`~posterity.networks.Layers`, an equinox module, a pair ``(apply,
             parameters)`` as in flax, or an :class:`~posterity.artifact.Architecture`, with
             ``Head.size`` outputs. By default a perceptron with the hidden units of up to four of
-            the teacher's networks side by side and at most 200,000 weights (eight and 400,000 with
-            ``split``). Layers with room for one to eight of them start from their average.
+            the teacher's networks side by side and at most 200,000 weights; with ``split`` another
+            hidden layer judges how far they differ. Layers with room for one to four of them start
+            from their average.
         key: random key; ``jax.random.key(0)`` by default.
         inputs: law of the inputs that the student is trained on, see
             :mod:`posterity.distillation.inputs`. By default half of them are the teacher's inputs,
-            a quarter are perturbed, a quarter mixed in pairs and perturbed; images use ``Images``.
+            a quarter are perturbed, a quarter mixed in pairs and perturbed; images, and columns
+            that are pixels of square images, use ``Images``.
             Columns of a data frame are put in the order of the teacher's names, if it has some; the
             student keeps the names, and reads data frames by them.
         model: model whose parameters the posterior is a law of; not needed for networks.
@@ -239,6 +244,10 @@ def set_up(
     # Hidden units of a student whose teacher is no network, or has none
     hidden: tuple[int, ...] = (64, 64),
     rows: int = 2048,  # Most inputs from which a student's scaling is computed
+    # Least number of draws averaged at each step by default.
+    least: int = 8,
+    # Strange inputs at which the gap beyond is measured.
+    strangers: int = 64,
 ) -> Run:
     """Check the arguments of :func:`distill` and return its run; same arguments and errors."""
     key = jax.random.key(0) if key is None else key
@@ -267,6 +276,8 @@ def set_up(
                 fix="Pass inputs like those that the student learns on.",
             )
         columns = columns if shape == (len(columns),) else ()  # else names of other things
+        strange = keys.of_numpy(last).permuted(some.reshape(rows, -1), axis=0)
+        strange = strange[:strangers].reshape(-1, *shape)
         head = dataclasses.replace(teacher.head(some[:2]), split=split)
         if student is None and (teacher.layers is None or len(teacher.layers) == 1):
             student = Layers.dense(some[0].size, *hidden, head.size)
@@ -281,7 +292,7 @@ def set_up(
 
         operations, held = traced(drawn, teacher.traced(), teacher.blank(), some[:2])
         each = jax.tree.leaves(operations.outputs)[0].shape[0]
-    kept = max(-(-HEARD // each) - 1, 0) if reservoir is None else int(reservoir)
+    kept = max(-(-least // each) - 1, 0) if reservoir is None else int(reservoir)
     heard = each * (1 + kept)
     if split and heard < 2 and teacher.population > 1:
         raise UsageError(
@@ -290,9 +301,11 @@ def set_up(
             fix="Leave `reservoir` out, or run more chains.",
         )
     known = operations, digest(held)
-    plan = Plan(students.applied(network), optimiser, int(batch_size), kept, heard, known)
+    asked = len(probe)
+    probe = np.concatenate([probe, strange]).astype(np.float32)
+    plan = Plan(students.applied(network), optimiser, int(batch_size), kept, heard, known, asked)
     numbers = np.float32(learning_rate), np.int32(round(steady * steps)), np.int32(steps)
-    constants = Constants(head, teacher.traced(), inputs, probe.astype(np.float32), last, *numbers)
+    constants = Constants(head, teacher.traced(), inputs, probe, last, *numbers)
     clean = next((x for x in (inputs.data(), teacher.inputs()) if np.shape(x)[1:] == shape), some)
     scaling = Scaling.of_inputs(np.asarray(clean)[:: -(-len(clean) // rows)])
     made = plan, constants, teacher, network, parameters, scaling, columns
@@ -389,11 +402,11 @@ def _row(run: Run, state: State, series: np.ndarray) -> Row:
     return row
 
 
-def _gaps(run: Run, state: State) -> tuple[float, float | None]:
+def _gaps(run: Run, state: State) -> tuple[float, float, float | None]:
     """Return :func:`online.gap` between the student and its teacher's average at the probe."""
     single = jax.tree.map(np.float32, online.averages(state)[0])
     gaps = online.gap(run.plan, run.constants, state.parameters, state.scaling, single)
-    return float(gaps[0]), None if gaps[1] is None else float(gaps[1])
+    return jax.tree.map(float, gaps)
 
 
 def _of_variances(
@@ -409,11 +422,12 @@ def _of_variances(
 
     If the noise is much larger, that variance hardly matters to predictions, and so not to the gap.
     """
+    asked = run.constants.probe[: run.plan.asked]
 
     def flat(variance):
-        return np.asarray(variance).reshape(len(run.constants.probe), -1)
+        return np.asarray(variance).reshape(len(asked), -1)
 
-    own = flat(student.predict(run.constants.probe).variance)
+    own = flat(student.predict(asked).variance)
     right = flat(teacher.variance)
     if not right.max() > 0:
         return ()
@@ -429,8 +443,9 @@ def _of_variances(
 
 
 def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) -> Distillation:
-    gap, shares = _gaps(run, state)
-    whole, halves = online.averages(state)
+    gap, beyond, shares = _gaps(run, state)
+    asked = run.plan.asked
+    whole, halves = jax.tree.map(lambda leaf: leaf[:asked], online.averages(state))
 
     def predicted(own):
         return Prediction.of(own, run.constants.head.likelihood)
@@ -462,14 +477,19 @@ def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) 
         reasons += _of_variances(run, student, predicted(whole))
     status = Status.of(gap, run.tolerance, tuple(reasons))
     if status.converged and health.searched:
-        reasons = (*status.reasons, health.searched)
-        scope = " where it was searched"
-        status = dataclasses.replace(status, reasons=reasons, scope=scope)
+        status = status.limited("where it was searched", health.searched)
+    if status.converged and not beyond <= run.tolerance:
+        status = status.limited(
+            "on inputs like those it learned on",
+            f"where each column is another input's it is {beyond:.2g} nats from its teacher: it "
+            "may be sure of strange inputs of which its teacher is not; give `inputs` like these",
+        )
     return Distillation(
         student=student,
         status=status,
         trace=trace,
-        probe=run.constants.probe,
+        probe=run.constants.probe[:asked],
+        beyond=beyond,
         teacher=predicted(whole),
         halves=None if halves is None else (predicted(halves[0]), predicted(halves[1])),
         steps=int(state.step),

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posterity.arguments import COUNT, NOT_NEGATIVE, POSITIVE, Constraint
+from posterity.arguments import COUNT, NOT_NEGATIVE, Constraint
 from posterity.distillation.sampling import noise
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.names import order, some
@@ -66,15 +66,11 @@ class Pool(Inputs):
     def _picked(self, key: jax.Array, *shape: int) -> Any:
         return self.x[noise.indices(key, shape, len(self.x))]
 
-    def _mixtures(self, key: jax.Array, n: int, concentration: float = 1.0) -> Any:
-        """Draw points between pairs of records, mixed by a share from a symmetric Beta law."""
+    def _mixtures(self, key: jax.Array, n: int) -> Any:
+        """Draw points between pairs of records, mixed by a uniform share."""
         first, second = jax.random.split(key)
         one, other = self._picked(first, 2, n)
-        shape = n, *[1] * (one.ndim - 1)
-        if concentration == 1:  # a Beta law's draws take seconds to compile
-            u = jax.random.uniform(second, shape)
-        else:
-            u = jax.random.beta(second, concentration, concentration, shape)
+        u = jax.random.uniform(second, (n, *[1] * (one.ndim - 1)))
         return u * one + (1 - u) * other
 
     def data(self) -> Any:
@@ -110,13 +106,8 @@ class Perturbed(Pool):
         self.x, self.noise = _single(x), _single(noise)
         self.mixed, self.plain = np.float32(mixed), np.float32(plain)
 
-    def sample(
-        self,
-        n: int,
-        *,
-        key: jax.Array,
-        many: int = 64,  # Number of columns from which noise is binomial, as in chains
-    ) -> Any:
+    def sample(self, n: int, *, key: jax.Array, many: int = 64) -> Any:
+        """Draw inputs; from ``many`` columns on their noise is binomial, as in chains."""
         keys = [jax.random.fold_in(key, number) for number in range(3)]
         picked = self._picked(keys[0], n)
         place = jnp.arange(n).reshape(-1, *[1] * (picked.ndim - 1))
@@ -129,20 +120,27 @@ class Perturbed(Pool):
 
 
 class Images(Pool):
-    """Images of a data set, each changed in one of four ways. They get noise, as in
-    :class:`Perturbed`; noise and a mixture with another record; noise and a random order of their
-    blocks; or a smooth random field, from a grid of 4 x 4 normals, in their place or blended in.
-    Pixels are clipped to the range of the data.
+    """Images of a data set, and what is like none of them, as students are to doubt.
 
-    ``x`` is (n, height, width) or (n, height, width, channels); or it is flattened, with ``shape``
-    the shape of one image. Errors are those of :class:`Pool`.
+    A share ``plain`` have noise alone. The others are, in equal shares, mixtures of two; mixtures
+    with their blocks in a random order; and smooth random fields, from grids of these numbers of
+    normals a side, alone or blended in. Half of them have another contrast, up to black and white,
+    and some are negatives. Pixels are clipped to the range of the data.
+
+    ``x`` is (n, height, width) or (n, height, width, channels), or flattened images of this
+    ``shape``. Errors are those of :class:`Pool`, and for a share outside of [0, 1].
     """
 
     shape: tuple[int, ...] = eqx.field(static=True)
+    grids: tuple[int, ...] = eqx.field(static=True)
+    plain: float = eqx.field(static=True)
     noise: Any
     ends: Any
 
-    def __init__(self, x: Any, shape: Any = None):
+    def __init__(
+        self, x: Any, shape: Any = None, *, plain: float = 0.25, grids: Sequence[int] = (4, 7, 14)
+    ):
+        SHARES.check(plain=plain)
         x = real_numbers(x, "the images")
         shape = tuple(x.shape[1:] if shape is None else shape)
         whole = len(shape) in (2, 3) and all(map(COUNT.allows, shape))
@@ -154,43 +152,57 @@ class Images(Pool):
             )
         height, width, channels = map(int, shape if len(shape) == 3 else (*shape, 1))
         self.shape = (height, width, channels)
+        self.grids = tuple(grids)
+        self.plain = float(plain)
         self.x, self.noise = _single(x), _single(SPREAD * x.std(0, dtype=np.float64))
         self.ends = _single(np.array([x.min(), x.max()]))
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        keys = [jax.random.fold_in(key, number) for number in range(6)]
+        keys = jax.random.split(key, 5)
+        low, high = self.ends
+        plain = round(self.plain * n)
+        third = (n - plain) // 3
+        u = jax.random.uniform(keys[2], (5, n - plain, 1, 1, 1))
         pairs = self._picked(keys[0], 2, n)
         one = pairs[0] + self.noise * noise.normal(keys[1], pairs[0])
         one = one.reshape(n, *self.shape)
-        u, (low, high) = jax.random.uniform(keys[2], (3, n, 1, 1, 1)), self.ends
-        mixed = u[0] * one + (1 - u[0]) * pairs[1].reshape(one.shape)
-        field = noise.normal(keys[3], jnp.zeros((n, 4, 4, self.shape[2])))
-        smooth = low + (high - low) * (jax.image.resize(field, one.shape, "linear") / 2 + 0.5)
-        smooth = jnp.where(u[1] < 0.5, smooth, one + u[2] * (smooth - one))
-        kind = jax.random.randint(keys[4], (n, 1, 1, 1), 0, 4)
-        shuffled = _shuffled(one, keys[5])
-        changed = jnp.select([kind == 1, kind == 2, kind == 3], [mixed, smooth, shuffled], one)
-        return jnp.clip(changed, low, high).reshape(n, *self.x.shape[1:])
+        others = one[plain:]
+        mixed = u[0] * others + (1 - u[0]) * pairs[1].reshape(one.shape)[plain:]
+        shuffled = _shuffled(mixed[third : 2 * third], keys[4])
+        share = jnp.minimum(2 * u[1, 2 * third :], 1)  # half of the fields are alone
+        fields = low + (high - low) * (self._fields(len(share), keys[3]) / 2 + 0.5)
+        smooth = share * fields + (1 - share) * others[2 * third :]
+        changed = jnp.concatenate([mixed[:third], shuffled, smooth])
+        level = (changed - low) / (high - low) - u[2]
+        sharp = jnp.exp(3 * u[3]) * jnp.where(u[3] < 0.3, -4, 4)
+        contrast = low + (high - low) * jax.nn.sigmoid(sharp * level)
+        changed = jnp.where(u[4] < 0.5, contrast, changed)
+        images = jnp.concatenate([one[:plain], changed]).reshape(n, *self.x.shape[1:])
+        return jnp.clip(images, low, high)
+
+    def _fields(self, n: int, key: jax.Array) -> Any:
+        """Draw a smooth field for each image, as many from each grid."""
+        height, width, channels = self.shape
+        fields = []
+        for side, own in zip(
+            self.grids, np.array_split(np.arange(n), len(self.grids)), strict=True
+        ):
+            nothing = jnp.zeros((len(own), side, side, channels))
+            draws = noise.normal(jax.random.fold_in(key, side), nothing)
+            fields.append(jax.image.resize(draws, (len(own), height, width, channels), "linear"))
+        return jnp.concatenate(fields)
 
 
 class Mixup(Pool):
-    """Mixtures ``u x + (1 - u) x'`` of two inputs of a data set, picked at random. ``u`` has a
-    symmetric Beta law with this ``concentration``; 1 is uniform. Errors are those of :class:`Pool`,
-    and a UsageError for a concentration that is not positive.
+    """Mixtures ``u x + (1 - u) x'`` of two inputs of a data set, picked at random, by a uniform
+    share ``u``. Errors are those of :class:`Pool`.
 
     >>> Mixup(np.array([[0.0], [1.0]])).sample(3, key=jax.random.key(0)).shape
     (3, 1)
     """
 
-    concentration: float = eqx.field(static=True)
-
-    def __init__(self, x: Any, concentration: float | int = 1.0):
-        POSITIVE.check(concentration=concentration)
-        super().__init__(x)
-        self.concentration = float(concentration)
-
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        return self._mixtures(key, n, self.concentration)
+        return self._mixtures(key, n)
 
 
 class Box(Inputs):
@@ -247,12 +259,10 @@ class Generated(Inputs):
 
 
 class Adversarial(Inputs):
-    """Inputs of another law, half of them moved to where student and teacher differ more.
+    """Inputs of another law, every second one moved to where student and teacher differ more.
 
-    The move is one step of ``size``, one number or one per column, along the sign of the gradient
-    of the divergence. Every second input is not moved. A negative size is a UsageError.
-
-    Source: goodfellow2015.
+    The move is a step of ``size``, one number or one per column, along the sign of the slope of the
+    divergence. A negative size is a UsageError. Source: goodfellow2015.
     """
 
     inputs: Inputs
@@ -279,13 +289,43 @@ class Adversarial(Inputs):
 
 
 def usual(x: Any, image: tuple[int, ...]) -> Inputs:
-    """Return the default law of inputs for a teacher fitted to ``x``: ``Images`` if ``image``, the
-    shape of flattened inputs, has three axes, else ``Perturbed``. A UsageError if ``x`` is None.
+    """Return the default law of inputs for a teacher fitted to ``x``: ``Images`` of images, of the
+    shape ``image`` if they are flattened, and of columns that are :func:`pixels`; else
+    ``Perturbed``. A UsageError if ``x`` is None.
     """
     if x is None:
         return as_inputs(None)
-    image = image if np.ndim(x) == 2 else np.shape(x)[1:]
-    return Images(x, image) if len(image) == 3 else Perturbed(x, mixed=0.25, plain=0.5)
+    shape = np.shape(x)[1:]
+    if len(shape) == 1:
+        shape = image if len(image) == 3 else pixels(np.asarray(x))
+    return Images(x, shape) if len(shape) == 3 else Perturbed(x, mixed=0.25, plain=0.5)
+
+
+def pixels(
+    x: np.ndarray,
+    *,
+    alike: float = 0.4,  # Least correlation of neighbours: .5 to .9 in sets of images
+    least: int = 8,  # Least side of an image: eight columns of a table may be alike by chance
+    most: int = 1000,  # Most records that are looked at
+) -> tuple[int, ...]:
+    """Return the shape of square images whose flattened pixels the columns of ``x`` (n, d) are, or
+    an empty tuple. Pixels one row apart are alike: more so than those of opposite halves, and than
+    the last of a row and the first of the next, which are neighbours in a series or a spectrum.
+
+    >>> pixels(np.random.default_rng(0).normal(size=(100, 784)))
+    ()
+    """
+    for channels in (1, 3):
+        side = math.isqrt(x.shape[1] // channels)
+        if side < least or side**2 * channels != x.shape[1]:
+            continue
+        some = x[:: -(-len(x) // most)]
+        away = (some - some.mean(0)).reshape(-1, side, side, channels)
+        near, far = ((away[:, rows:] * away[:, :-rows]).mean() for rows in (1, side // 2))
+        along = (away[:, 1:, 0] * away[:, :-1, -1]).mean()
+        if near > max(alike * (away**2).mean(), 2 * far, along):
+            return side, side, channels
+    return ()
 
 
 def checked(inputs: Inputs, n: int, key: jax.Array) -> np.ndarray:
@@ -338,7 +378,7 @@ def _shuffled(x: Any, key: jax.Array) -> Any:
     rows, columns = (math.gcd(side, 4) for side in (height, width))
     sides = n, rows, height // rows, columns, width // columns, channels
     blocks = x.reshape(sides).swapaxes(2, 3)
-    flat = blocks.reshape(n, rows * columns, -1)
+    flat = blocks.reshape(n, rows * columns, math.prod(blocks.shape[3:]))
     order = jnp.argsort(jax.random.uniform(key, flat.shape[:2]))
     flat = jnp.take_along_axis(flat, order[..., None], axis=1)
     return flat.reshape(blocks.shape).swapaxes(2, 3).reshape(x.shape)

@@ -38,6 +38,7 @@ class Plan:
     reservoir: int
     heard: int  # Draws averaged at each step, including those of the reservoir
     teacher: Any  # Operations of its outputs, and the digest of their arrays
+    asked: int  # Inputs of the probe; those after are strange to the student
 
 
 class Constants(NamedTuple):
@@ -46,7 +47,7 @@ class Constants(NamedTuple):
     head: Head
     teacher: Teacher
     inputs: Inputs
-    probe: Any  # Inputs at which student and teacher are compared
+    probe: Any  # Inputs at which student and teacher are compared, and strange ones after them
     key: jax.Array
     learning_rate: Any  # Adam's rate for the first ``steady`` of ``steps``; then it falls to zero
     steady: Any
@@ -212,17 +213,18 @@ def _looked(constants: Constants, state: State, size: Array) -> State:
 @functools.partial(jitted, static_argnums=0)
 def gap(
     plan: Plan, constants: Constants, parameters: PyTree, scaling: Scaling, own: Expectations
-) -> tuple[jax.Array, jax.Array | None]:
-    """Return the mean over the probe of ``KL(teacher's predictive ‖ student's)`` in nats, and that
-    of the share divergence (None without a split), for the teacher's expectations ``own``.
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    """Return the mean over the probe of ``KL(teacher's predictive ‖ student's)`` in nats, that over
+    strange inputs, and the mean of the share divergence over the probe (None without a split), for
+    the teacher's expectations ``own``.
     """
     head = constants.head
     outputs = plan.apply(parameters, scaling.inputs(constants.probe))
-
-    def of(divergence):
-        return divergence(outputs, own, scaling).mean()
-
-    return of(head.divergence), of(head.share_divergence) if head.split else None
+    gaps = head.divergence(outputs, own, scaling)
+    shares = None
+    if head.split:
+        shares = head.share_divergence(outputs, own, scaling)[: plan.asked].mean()
+    return gaps[: plan.asked].mean(), gaps[plan.asked :].mean(), shares
 
 
 def averages(state: State) -> tuple[Expectations, list[Expectations] | None]:

@@ -31,10 +31,7 @@ from posterity.runtime.programs import jitted
 from posterity.runtime.text import html
 
 ROWS = 4096  # Inputs per call of the compiled network
-NETWORKS, ROOM = (4, 8), (200_000, 400_000)
-"""Most teacher's networks side by side in a default student, and most weights of one with more than
-one: without a split, and with a split, whose additional outputs need more of both.
-"""
+NETWORKS = 4  # Most of the teacher's networks side by side in a default student
 NETWORK = Constraint(
     "Layers, an Architecture, or a function of parameters and inputs",
     lambda own: isinstance(own, Layers | Architecture) or callable(own),
@@ -223,10 +220,9 @@ def _weights(layers: Layers, key: jax.Array) -> list[dict[str, np.ndarray]]:
     rng = keys.of_numpy(key)
     weights = layers.unravel(np.zeros(layers.size, np.float32))
     for layer, own in zip(layers.layers, weights, strict=True):
-        gain = 2.0 if layer.activation in ("relu", "silu", "gelu", "softplus") else 1.0
-        small = 0.1 if own is weights[-1] else 1.0
-        scale = np.float32(small * (gain / np.prod(layer.kernel[:-1])) ** 0.5)
+        scale = np.float32((2 / np.prod(layer.kernel[:-1])) ** 0.5)
         own["kernel"] = scale * rng.standard_normal(layer.kernel, np.float32)
+    weights[-1]["kernel"] *= np.float32(0.1)
     return weights
 
 
@@ -241,24 +237,47 @@ def side_by_side(layers: Layers, count: int, outputs: int) -> Layers:
     return Layers(tuple(grown), layers.image)
 
 
-def default(layers: Layers, head: Head, networks: int) -> Layers:
-    """Return the default student of a teacher with these layers, with room for ``networks`` of them
-    or fewer: at most :data:`ROOM` weights, and one network if layers are convolutional.
+def default(
+    layers: Layers,
+    head: Head,
+    networks: int,
+    *,
+    room: int = 200_000,  # Most weights of a default student with more than one network
+) -> Layers:
+    """Return the default student of a teacher with these layers: as many of ``networks`` as there
+    is room for, side by side, or one if layers are convolutional.
+
+    With a split, a last hidden layer holds the outputs of each network, and as many other units as
+    the layer before, to judge how far networks differ. That is no sum of their hidden units: a
+    student without this layer learns it where it is asked, and nowhere else.
     """
-    most = min(networks, NETWORKS[head.split]) if _grows(layers) else 1
-    room = ROOM[head.split]
-    students = (side_by_side(layers, count, head.size) for count in range(most, 0, -1))
-    return next(own for place, own in enumerate(students, 1) if place == most or own.size <= room)
+    most = min(networks, NETWORKS) if _grows(layers) else 1
+    students = [side_by_side(layers, count, head.size) for count in range(1, most + 1)]
+    count = max(n for n, own in enumerate(students, 1) if n == 1 or own.size <= room)
+    student = students[count - 1]
+    if not head.split or count == 1:
+        return student
+    *hidden, last = student.layers
+    judges = last.inputs + 2 * count * head.targets
+    judge = dataclasses.replace(last, outputs=judges, activation="relu")
+    return Layers((*hidden, judge, dataclasses.replace(last, inputs=judges)), layers.image)
 
 
 def copies(network: Any, layers: Layers | None) -> int:
     """Return how many of the teacher's networks fit the student's hidden layers exactly, or 0."""
     if not isinstance(network, Layers) or layers is None:
         return 0
-    wide, narrow = (own.layers[0].outputs for own in (network, layers))
-    alike = side_by_side(layers, max(wide // narrow, 1) if _grows(layers) else 1, network.outputs)
-    same = network.image == layers.image and network.layers[:-1] == alike.layers[:-1]
-    return same * alike.layers[-1].inputs // layers.layers[-1].inputs
+    count = 1
+    if _grows(layers):
+        count = max(network.layers[0].outputs // layers.layers[0].outputs, 1)
+    hidden = len(layers) - 1
+    alike = side_by_side(layers, count, network.outputs)
+    same = network.layers[:hidden] == alike.layers[:-1] and network.image == layers.image
+    judges = network.layers[hidden:-1]
+    wide = all(
+        own.activation == "relu" and own.outputs >= 2 * count * layers.outputs for own in judges
+    )
+    return count * (same and wide and len(judges) < 2)
 
 
 def _grows(layers: Layers) -> bool:
@@ -271,7 +290,9 @@ def taught(
 ) -> list[PyTree]:
     """Return initial parameters of a student as the average of ``count`` networks side by side.
     ``networks`` are arrays of layers with a leading axis of networks; their first outputs are
-    logits, or means in the units of ``y``. Other outputs are taken from ``parameters``.
+    logits, or means in the units of ``y``. Where a layer judges them, its first units are these
+    outputs and their negatives, as rectified units need. Other units and outputs are taken from
+    ``parameters``.
     """
     *hidden, last = jax.tree.map(lambda leaf: leaf[:count], networks)
     grown = []
@@ -280,11 +301,19 @@ def taught(
         if place and count > 1:
             grown[-1]["kernel"] = jax.scipy.linalg.block_diag(*layer["kernel"])
     shift, scale = units(scaling)
-    outputs = {"kernel": jnp.concatenate(list(last["kernel"])) / count / scale}
-    if "bias" in last:
-        outputs["bias"] = (last["bias"].mean(0) - shift) / scale
-    kept = parameters[-1]
-    return [*grown, {n: kept[n].at[..., : head.targets].set(outputs.get(n, 0.0)) for n in kept}]
+    wide = head.targets
+    kernel = last["kernel"][..., :wide] / scale
+    bias = (last["bias"][..., :wide] - shift) / scale if "bias" in last else jnp.zeros(wide)
+    *others, end = parameters[len(hidden) :]
+    outputs = {"kernel": jnp.concatenate(list(kernel)) / count, "bias": bias.mean(0)}
+    for judge in others:
+        both = {"kernel": jax.scipy.linalg.block_diag(*kernel), "bias": bias.reshape(-1)}
+        both = {name: jnp.concatenate([own, -own], -1) for name, own in both.items()}
+        grown.append({n: own.at[..., : 2 * count * wide].set(both[n]) for n, own in judge.items()})
+        each = jnp.tile(jnp.eye(wide), (count, 1)) / count
+        rest = jnp.zeros((len(end["kernel"]) - 2 * len(each), wide))
+        outputs = {"kernel": jnp.concatenate([each, -each, rest]), "bias": jnp.zeros(wide)}
+    return [*grown, {n: own.at[..., :wide].set(outputs[n]) for n, own in end.items()}]
 
 
 def finish(

@@ -88,7 +88,7 @@ class Teacher(eqx.Module):
         """Return each draw's outputs (S, n, k) at inputs (n, ...), or a pair with variances."""
 
     def networks(self, state: PyTree) -> Any:
-        """Return the arrays of the layers of at most eight networks, with a leading axis of
+        """Return the arrays of the layers of at most four networks, with a leading axis of
         networks, whose average a student starts from. Their first outputs are logits, or means in
         the units of ``y``. None if draws are not weights of :class:`~posterity.networks.Layers`.
         """
@@ -158,7 +158,7 @@ class _OfModel(Teacher):
     def networks(self, state: PyTree) -> Any:
         if self.layers is None:
             return None
-        some = self.draws(state)[: max(NETWORKS)]
+        some = self.draws(state)[:NETWORKS]
         return in_units(self.model, jax.vmap(self.layers.unravel)(some))
 
     def outputs(self, draws: PyTree, x: Array) -> Any:

@@ -137,7 +137,6 @@ class Terms:
             raise UsageError(
                 found=f"{both[0]!r}, a member and an authority",
                 expected="authorities that are not members",
-                fix="Leave it out, since a member may always have itself forgotten, or rename it.",
             )
         graph = nx.Graph(self.links or ())
         graph.add_nodes_from(self.members)
@@ -148,7 +147,6 @@ class Terms:
             raise UsageError(
                 found=f"{len(pairs)} links {pairs[:9]} of {len(names)} members {names[:9]}",
                 expected="links between members, by which each can be reached from each",
-                fix="Link every member, and remove links to others.",
             )
         COUNT.or_none().check(steps=self.steps)
         POSITIVE.or_none().check(tolerance=self.tolerance)
@@ -164,7 +162,6 @@ class Terms:
             raise UsageError(
                 found="one public key for two members or authorities",
                 expected="a different key for each",
-                fix="Each site makes its own key, by `posterity site init`.",
             )
 
     @classmethod
@@ -214,7 +211,6 @@ class Terms:
             raise UsageError(
                 found=f"options {sorted(order)} in table [schedule]",
                 expected="only a kind, for a walking token",
-                fix="Leave them out; `links` determine where it walks.",
             )
         terms = cls(
             name,

@@ -27,12 +27,14 @@ from posterity.engine.messages import FILE_NAME, SCHEMA, Handover
 from posterity.engine.notices import posterior_bytes
 from posterity.engine.refusal import Refusal
 from posterity.engine.store import Outgoing
-from posterity.engine.transports.unix import HEAD_BYTES, MOST_ARRIVING, Absent, Client, Head, Server
+from posterity.engine.transports.unix import HEAD_BYTES, Absent, Client, Head, Server
 from posterity.errors import PosterityError, SiteError, UsageError
 from posterity.version import __version__
 
 MATTERS = ("key changed", "rests", "forgotten", "file sent", "file received")
 """Events that cause a checkpoint of the log at once."""
+MOST_WAITING = 4
+"""Maximum total size of the letters in an inbox, in messages of the largest size."""
 _PLACE = Constraint("a place in the log", lambda n: type(n) is int and 0 <= n < 2**62)
 _SECONDS = Constraint("seconds, at most 600", lambda s: type(s) in (int, float) and 0 <= s <= 600)
 _NAMES = Constraint(
@@ -252,14 +254,13 @@ class Running:
                 raise SiteError(
                     found="an agent that ends" if self._stopping else full,
                     expected="an agent that accepts letters",
-                    fix="Deliver it later; it stays in its sender's outbox.",
                 )
             self._inbox[letter] = None  # duplicates are dropped
             self._moved.notify_all()
 
     def _has_room(self, letter: bytes) -> bool:
         size = len(letter) + sum(map(len, self._inbox))
-        fits = len(self._inbox) < self.letters and size <= MOST_ARRIVING * self._largest
+        fits = len(self._inbox) < self.letters and size <= MOST_WAITING * self._largest
         return fits or letter in self._inbox or self._stopping
 
     def _collect(
@@ -304,7 +305,6 @@ class Running:
                 raise UsageError(
                     found=f"file {name!r}, whose letter has {size:,} bytes",
                     expected=f"letters, digits, '.', '-' and '_', and {self._largest:,} bytes",
-                    fix="Rename the file, or agree on larger letters.",
                 )
             return step
 

@@ -21,12 +21,8 @@ from posterity.errors import StructureError
 from posterity.families.distribution import unsaid
 from posterity.families.names import alike, names_of, with_names
 from posterity.families.supports import (
-    PositiveDefiniteMatrices,
-    PositiveNumbers,
-    RealNumbers,
     listed,
 )
-from posterity.families.unconstrained import Supports
 from posterity.families.vector_space import VectorSpace, at_rest, broadcasts
 from posterity.runtime.lazy import jax
 
@@ -147,39 +143,6 @@ class ExponentialFamily(VectorSpace):
         return events[0]
 
     @property
-    def free_size(self) -> int:
-        """The number of :meth:`free_parameters` of a member."""
-        return self._parameter_supports()[0].size
-
-    def free_parameters(self) -> Float[Real, "*batch free"]:
-        """Return the textbook parameters as unconstrained numbers, flat: logarithms of positive
-        numbers; for positive definite matrices see
-        :class:`posterity.families.supports.PositiveDefiniteMatrices`.
-        """
-        (supports, least), values = self._parameter_supports(), self.standard_parameters()
-        above = {name: values[name] - bound for name, bound in least.items()}
-        return supports.ravel(supports.inverse(above))
-
-    def with_free_parameters(self, free: Float[Real, "*batch free"]) -> Self:
-        """Return members like this one with these :meth:`free_parameters`."""
-        supports, least = self._parameter_supports()
-        above = supports.forward(supports.unravel(free))
-        return type(self).from_standard(**{name: above[name] + least[name] for name in least})
-
-    def _parameter_supports(self) -> tuple[Supports, dict[str, float]]:
-        """Return the supports of the textbook parameters above their bounds, and the bounds."""
-        supports = {}
-        least = {}
-        size = self.own_size
-        for name, coordinate in type(self).standard.items():
-            shape = coordinate.shape(size)
-            bound = coordinate.domain.bound(size)
-            kind = PositiveNumbers if bound > -math.inf else RealNumbers
-            supports[name] = (PositiveDefiniteMatrices if coordinate.axes == 2 else kind)(shape)
-            least[name] = float(bound) if bound > -math.inf else 0.0
-        return Supports(supports), least
-
-    @property
     def degrees_of_variation(self) -> int:
         """Degrees of freedom of an event: its coordinates less constraints between them."""
         support = self._support_or_none()
@@ -230,9 +193,7 @@ class ExponentialFamily(VectorSpace):
     def _translate(self, offset: PyTree) -> Self:
         """Translate the law; families with a location override it."""
         raise StructureError(
-            found=f"an offset for a {type(self).__name__}",
-            expected="None: it has no location",
-            fix="Translate only what has a location().",
+            found=f"an offset for a {type(self).__name__}", expected="None: it has no location"
         )
 
     def _own_offset(self, offset: PyTree) -> Real:
@@ -245,7 +206,6 @@ class ExponentialFamily(VectorSpace):
             raise StructureError(
                 found=f"an offset of shape {offset.shape} for {self!r}",
                 expected=f"{self.own_size} numbers a member, as location() has them",
-                fix="Offsets broadcast over batches, never along a member's own axes.",
             )
         return offset
 

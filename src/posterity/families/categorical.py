@@ -85,23 +85,11 @@ class Categorical(ExponentialFamily):
         labels = xp.arange(self.log_odds.shape[-1])
         return (xp.asarray(z)[..., None] == labels).astype(self.log_odds.dtype)
 
-    @property
-    def free_size(self) -> int:
-        return self.own_size
-
-    def free_parameters(self) -> Float[Real, "*batch free"]:
-        return self.log_odds
-
-    def with_free_parameters(self, free: Float[Real, "*batch free"]) -> Self:
-        self._check_length(free)
-        return self._of(log_odds=free)
-
     def _relabel_axis(self, labels: np.ndarray, size: int, axis: int) -> Self:
         if axis == len(self.batch_shape):
             raise StructureError(
                 found=f"new names for the labels of {self!r}",
                 expected="an axis of the batch: log odds are held against the last label",
-                fix="Make one from the probabilities in their new order.",
             )
         return super()._relabel_axis(labels, size, axis)
 

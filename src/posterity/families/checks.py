@@ -19,7 +19,6 @@ def check_finite(family: Any, place: str) -> None:
                 found=f"{np.asarray(leaf)[index]} at {'.'.join(path)}{list(index) or ''} of {place}"
                 f" ({int((~finite).sum())} such values)",
                 expected="finite natural parameters",
-                fix="Check that the fit which made them converged, and fit again.",
             )
 
 
@@ -62,11 +61,7 @@ def check_adds(law: Any, place: str) -> None:
 def check_same_structure(expected: Distribution, law: Any, place: str) -> None:
     """Raise a StructureError unless both have the same family and shapes."""
     if structure(expected) != structure(law):
-        raise StructureError(
-            found=f"{law!r} in {place}",
-            expected=repr(expected),
-            fix="Give every site the same family, blocks and dimensions.",
-        )
+        raise StructureError(found=f"{law!r} in {place}", expected=repr(expected))
 
 
 def _improper_part(law: Any) -> str:

@@ -109,7 +109,7 @@ class Composite(ExponentialFamily):
 
     def inverse_fisher_product(self, vector: Flat) -> Flat:
         self._check_length(vector)
-        pairs = self._cut(vector, "dimension")
+        pairs = self._cut(vector)
         return self._line_up([part.inverse_fisher_product(piece) for part, piece in pairs])
 
     def sufficient_statistics(self, z: PyTree) -> Float[Real, "*shape dim"]:
@@ -165,16 +165,6 @@ class Composite(ExponentialFamily):
         keys = jax.random.split(key, len(parts))
         return self.join_event([one(part, key) for part, key in zip(parts, keys, strict=True)])
 
-    @property
-    def free_size(self) -> int:
-        return self._counted("free_size")
-
-    def free_parameters(self) -> Float[Real, "*batch free"]:
-        return self._line_up([part.free_parameters() for part in self.parts()])
-
-    def with_free_parameters(self, free: Float[Real, "*batch free"]) -> Self:
-        return self._of_pieces("free", free)
-
     def _inner(self, part: ExponentialFamily) -> Shape:
         """Return the axes of a part's batch that the composite's batch lacks."""
         return part.batch_shape[len(self.batch_shape) :]
@@ -184,22 +174,22 @@ class Composite(ExponentialFamily):
         flat = [vector.reshape(*vector.shape[:own], -1) for vector in vectors]
         return namespace(*flat).np.concatenate(flat, axis=-1)
 
-    def _cut(self, vector: Real, size: str) -> list[tuple[ExponentialFamily, Real]]:
+    def _cut(self, vector: Real) -> list[tuple[ExponentialFamily, Real]]:
         """Return each part with its piece of a flat vector, shaped as the part's batch."""
         start = 0
         pairs = []
         for part in self.parts():
             inner = self._inner(part)
-            own = getattr(part, size)
+            own = part.dimension
             end = start + math.prod(inner) * own
             piece = vector[..., start:end].reshape(*vector.shape[:-1], *inner, own)
             pairs.append((part, piece))
             start = end
         return pairs
 
-    def _of_pieces(self, kind: Literal["natural", "mean", "free"], vector: Real) -> Self:
+    def _of_pieces(self, kind: Literal["natural", "mean"], vector: Real) -> Self:
         """Rebuild the law from flat parameters of this kind."""
-        pairs = self._cut(vector, "free_size" if kind == "free" else "dimension")
+        pairs = self._cut(vector)
         return self.rebuild([getattr(p, f"with_{kind}_parameters")(piece) for p, piece in pairs])
 
     def _total(self, terms: list[Real]) -> Real:
@@ -241,7 +231,6 @@ class Product(Composite):
             raise StructureError(
                 found=f"blocks of {f'types {strange}' if strange else f'batch shapes {shapes}'}",
                 expected="at least one named block, all exponential families of one batch shape",
-                fix="Give every block the same leading axes.",
             )
 
     @classmethod
@@ -303,7 +292,6 @@ class Product(Composite):
             raise StructureError(
                 found=f"offsets {offset}",
                 expected=f"offsets by name, for blocks among {list(self.blocks)}",
-                fix="Shape the offset as location() is; blocks without one stay.",
             )
         return type(self)({n: b.translate(offset.get(n)) for n, b in self.blocks.items()})
 

@@ -185,7 +185,6 @@ def _check_domain(leaf: Real, coordinate: Coordinate, size: int, place: str) -> 
             expected=f"{coordinate.domain.name} numbers"
             if coordinate.axes < 2
             else f"a finite, {coordinate.domain.name} matrix",
-            fix="Check the fit that it came from, and its units.",
         )
 
 
@@ -194,7 +193,6 @@ def _misfit(leaves: Mapping[str, Real], owner: str) -> StructureError:
         found=f"a {owner} of parameters of shapes { {n: np.shape(a) for n, a in leaves.items()} }",
         expected="one batch shape followed by vectors of one length d, d x d matrices where "
         "symmetric, and nothing for numbers",
-        fix="Check the shapes of the parameters that it was made from.",
     )
 
 
@@ -205,7 +203,6 @@ def place(leaf: Real, labels: Int[np.ndarray, " k"], size: int, axis: int) -> Re
         raise StructureError(
             found=f"labels {labels.tolist()}",
             expected=f"numbers below {size}, or -1 for what is left out",
-            fix="Number entries from 0 on.",
         )
     np_ = namespace(leaf).np
     front = np_.moveaxis(leaf, axis, 0)

@@ -14,9 +14,16 @@ from posterity.arrays.namespace import is_traced, namespace
 from posterity.arrays.tree import LABEL, Node, leaves, map_leaves
 from posterity.arrays.typing import Bool, Float, Floats, Int, KeyArray, PyTree, Real, Shape
 from posterity.errors import StructureError, UsageError
-from posterity.families import numeric
 from posterity.families.layers import Layers
-from posterity.families.marginals import Marginal, Names, Table, numbered, scattered, unknown
+from posterity.families.marginals import (
+    Marginal,
+    Names,
+    Sampled,
+    Table,
+    numbered,
+    scattered,
+    unknown,
+)
 from posterity.families.names import (
     checked_tree,
     described,
@@ -26,7 +33,7 @@ from posterity.families.names import (
     not_reordered,
     with_names,
 )
-from posterity.families.supports import Continuous, map_supports
+from posterity.families.supports import map_supports
 from posterity.runtime.jax_loaded import is_jax
 from posterity.runtime.lazy import jax, jnp
 from posterity.runtime.text import html
@@ -152,12 +159,12 @@ class Distribution(Node, abc.ABC):
 
     def marginals(self) -> list[Marginal]:
         """Return for each of ``quantities`` the marginal laws (*batch, n) of its coordinates, with
-        means, standard deviations and quantiles. Members must be proper. By default, a law over
-        one number is integrated numerically; other laws use the moments and quantiles of draws.
+        means, standard deviations and quantiles, by default of draws. Members must be proper.
         """
-        if self.event_shape == () and isinstance(self._support_or_none(), Continuous):
-            return [numeric.by_quadrature(self).picked((..., None))]
-        return [numeric.from_draws(self)]
+        shape = (self.marginal_draws, *self.batch_shape, -1)
+        draws = jax.tree.leaves(self.sample(jax.random.key(0), shape[:1]))
+        flat = [np.reshape(leaf, shape) for leaf in draws]
+        return [Sampled(np.concatenate(flat, axis=-1, dtype=float))]
 
     def labels(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return labels of the coordinates of :meth:`marginals`: the names, or numbers."""
@@ -375,7 +382,6 @@ def fitted(shape: PyTree, z: PyTree, law: Distribution | None = None) -> Any:
         raise StructureError(
             found=f"values of shapes {[np.shape(leaf) for leaf in leaves(z)]}{of}",
             expected=f"events of shape {shape}, with leading axes that broadcast{batch}",
-            fix="Put the axes of one event last; name parts as events do.",
         ) from None
     return event
 

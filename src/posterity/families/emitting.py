@@ -111,5 +111,4 @@ def check_exchangeable(fair: bool, prior: Any) -> None:
         raise StructureError(
             found=f"a prior over mixing weights that tells components apart: {prior}",
             expected="equal concentrations, or sticks with a = 1 and one b",
-            fix="Use an exchangeable prior: labels mean nothing in a Plate.",
         )

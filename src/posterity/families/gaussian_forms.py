@@ -1,75 +1,112 @@
-"""Unconstrained parameters of Gaussians: independent coordinates, any covariance, or low rank."""
+"""Unconstrained parameters of Gaussians, for searches over laws.
+
+A :class:`GaussianForm` has the functions that all Gaussians of one size share: from parameters to
+draws, densities and entropies, and how a vector of unconstrained numbers moves the parameters.
+Moves are relative to their start, means in standard deviations and scales as ratios, so that a step
+of 1 has about the same length in any units. Parameters of one member are a pair of NumPy arrays,
+events are vectors of all their numbers, and events and noise may come in rows.
+"""
 
 import abc
 import dataclasses
 import functools
 import math
-from typing import Any, ClassVar
+from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 from jaxtyping import Float
 
-from posterity.arrays.jax_namespace import cholesky, inverse_lower
 from posterity.arrays.linear_algebra import triangle
-from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import PyTree, Real
-from posterity.families.forms import ExactForm, SmoothForm
 from posterity.families.gaussian import LOG_2PI
 
 
 @dataclasses.dataclass(frozen=True)
-class GaussianForm(SmoothForm):
-    """``mean + root @ noise``; the mean (d,) is the first of the parameters."""
+class GaussianForm(abc.ABC):
+    """``mean + root @ noise`` of vectors (size,); the mean is the first of the parameters."""
 
     size: int
 
     @property
-    def noise_size(self) -> int:
-        return self.size
+    @abc.abstractmethod
+    def moves(self) -> int:
+        """Number of coordinates of a move of one member."""
 
-    def draw(self, parameters: PyTree, noise: Real) -> Any:
-        return parameters[0] + self._scattered(parameters, noise)
+    @abc.abstractmethod
+    def parameters(self, law: Any) -> Any:
+        """Return the parameters of a member."""
 
-    def log_prob(self, parameters: PyTree, z: Real) -> Any:
-        squared = self._squared(parameters, z - parameters[0])
-        return -squared / 2 - self._log_volume(parameters) - self.size * LOG_2PI / 2
+    @abc.abstractmethod
+    def law(self, parameters: PyTree, like: Any) -> Any:
+        """Return the member, or a batch (K,) of them, as NumPy arrays, of the kind of ``like``."""
 
-    def entropy(self, parameters: PyTree) -> Any:
-        return self._log_volume(parameters) + self.size * (1 + LOG_2PI) / 2
+    @abc.abstractmethod
+    def move(self, parameters: PyTree, v: Real) -> Any:
+        """Return the parameters after a move ``v``; a move of zero changes nothing."""
 
-    @property
-    def widening(self) -> Float[np.ndarray, " moves"]:
-        """The move by one of all logarithms of deviations, which come after the mean."""
-        at = np.arange(self.moves)
-        return ((at >= self.size) & (at < 2 * self.size)).astype(np.float64)
+    @abc.abstractmethod
+    def place(self, z: Real, deviation: Real, root: np.ndarray | None = None) -> Any:
+        """Return parameters around an event (size,), with standard deviations (size,).
 
-    def narrowed(self, parameters: PyTree) -> Any:
-        halved = -math.log(2) * self.widening
-        return self.move(parameters, namespace(parameters[0]).np.asarray(halved))
+        If the family has correlations, they are those of ``root @ root.T`` (d, d), if it is given.
+        """
+
+    @abc.abstractmethod
+    def deviation(self, parameters: PyTree) -> Any:
+        """Return the standard deviations of the coordinates (size,)."""
+
+    @abc.abstractmethod
+    def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
+        """Return the least standard deviation in any direction, in these units."""
+
+    @abc.abstractmethod
+    def standardised(self, parameters: PyTree, away: Real) -> Any:
+        """Return ``root⁻¹ away`` of differences (..., d) from the mean."""
+
+    @abc.abstractmethod
+    def pulled(self, parameters: PyTree, away: Real) -> Any:
+        """Return ``root⁻ᵀ away``: minus the slope of the log density at standardised ``away``."""
+
+    @abc.abstractmethod
+    def pull(self, parameters: PyTree, v: Real, noise: Real, slopes: Real) -> Any:
+        """Return the gradient in moves ``v`` of ``Σ slopes · draws``, for rows of both."""
 
     @abc.abstractmethod
     def _scattered(self, parameters: PyTree, noise: Real) -> Any:
-        """Return ``root @ noise`` (d,)."""
-
-    @abc.abstractmethod
-    def _squared(self, parameters: PyTree, away: Real) -> Any:
-        """Return the squared length of a difference (d,) from the mean, in deviations."""
+        """Return ``root @ noise`` of each row of noise."""
 
     @abc.abstractmethod
     def _log_volume(self, parameters: PyTree) -> Any:
         """Return half the log determinant of the covariance."""
 
+    def draw(self, parameters: PyTree, noise: Real) -> Any:
+        """Map noise (..., size) to events (..., size)."""
+        return parameters[0] + self._scattered(parameters, noise)
 
-class _Exact(GaussianForm, ExactForm):
-    """Gaussians whose roots have inverses."""
+    def log_prob(self, parameters: PyTree, z: Real) -> Any:
+        """Return the log densities of events (..., size), in nats."""
+        squared = (self.standardised(parameters, z - parameters[0]) ** 2).sum(-1)
+        return -squared / 2 - self._log_volume(parameters) - self.size * LOG_2PI / 2
 
-    def _squared(self, parameters: PyTree, away: Real) -> Any:
-        return (self.standardised(parameters, away) ** 2).sum(-1)
+    def entropy(self, parameters: PyTree) -> Any:
+        """Return the differential entropy, in nats."""
+        return self._log_volume(parameters) + self.size * (1 + LOG_2PI) / 2
+
+    @property
+    def widening(self) -> Float[np.ndarray, " moves"]:
+        """The gradient of the entropy in moves: by one of all logarithms of deviations, which come
+        after the mean.
+        """
+        at = np.arange(self.moves)
+        return ((at >= self.size) & (at < 2 * self.size)).astype(np.float64)
+
+    def narrowed(self, parameters: PyTree) -> Any:
+        """Return parameters with half the standard deviations, around the same event."""
+        return self.move(parameters, -math.log(2) * self.widening)
 
 
-class DiagonalForm(_Exact):
+class DiagonalForm(GaussianForm):
     """Independent Gaussian coordinates: means (d,) and logarithms of standard deviations (d,)."""
 
     @property
@@ -94,7 +131,7 @@ class DiagonalForm(_Exact):
         return z, np.log(deviation)
 
     def deviation(self, parameters: PyTree) -> Any:
-        return namespace(parameters[1]).np.exp(parameters[1])
+        return np.exp(parameters[1])
 
     def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
         return float((np.exp(np.asarray(parameters[1])) / unit).min())
@@ -116,7 +153,7 @@ class DiagonalForm(_Exact):
         return parameters[1].sum()
 
 
-class FullForm(_Exact):
+class FullForm(GaussianForm):
     """Gaussians of any covariance ``S Sᵀ``: means (d,) and lower triangles ``S`` (d, d)."""
 
     @property
@@ -136,14 +173,11 @@ class FullForm(_Exact):
         return mean + factor @ v[: self.size], factor @ self._unit(v)
 
     def _unit(self, v: Real) -> Any:
-        np_ = namespace(v).np
         size = self.size
-        numbers = [np_.exp(v[size : 2 * size]), v[2 * size :], np_.zeros(1)]
-        return np_.concatenate(numbers)[_triangle_places(size)]
+        numbers = [np.exp(v[size : 2 * size]), v[2 * size :], np.zeros(1)]
+        return np.concatenate(numbers)[_triangle_places(size)]
 
     def _inverse(self, factor: Real) -> Any:
-        if not isinstance(factor, np.ndarray):
-            return inverse_lower(factor)
         # Elimination with pivots, as of a general matrix, is inexact for badly scaled triangles.
         solve = scipy.linalg.lapack.dtrtri  # pyright: ignore[reportAttributeAccessIssue]
         inverse, singular = solve(factor, lower=1)
@@ -156,7 +190,7 @@ class FullForm(_Exact):
         return z, (upper * np.sign(np.diagonal(upper))[:, None]).T
 
     def deviation(self, parameters: PyTree) -> Any:
-        return namespace(parameters[1]).np.sqrt((parameters[1] ** 2).sum(-1))
+        return np.sqrt((parameters[1] ** 2).sum(-1))
 
     def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
         """Return the least singular value."""
@@ -180,7 +214,7 @@ class FullForm(_Exact):
         return np.concatenate([slopes.sum(0) @ factor, wider, below])
 
     def _log_volume(self, parameters: PyTree) -> Any:
-        return namespace(parameters[1]).np.log(parameters[1].diagonal()).sum()
+        return np.log(parameters[1].diagonal()).sum()
 
 
 @functools.cache
@@ -191,76 +225,3 @@ def _triangle_places(size: int) -> np.ndarray:
     places[np.diag_indices(size)] = np.arange(size)
     places[below] = size + np.arange(len(below[0]))
     return places.astype(np.int32)
-
-
-@dataclasses.dataclass(frozen=True)
-class LowRankForm(GaussianForm):
-    """Covariance ``F Fᵀ + diag(s²)``: means (d,), ``F`` (d, r) and ``log s`` (d,)."""
-
-    rank: int
-    scatter: ClassVar[float] = 0.1
-    """Initial size of a factor's columns, in standard deviations; at zero the slope vanishes."""
-
-    @property
-    def noise_size(self) -> int:
-        return self.rank + self.size
-
-    @property
-    def moves(self) -> int:
-        return (2 + self.rank) * self.size
-
-    def parameters(self, law: Any) -> Any:
-        mean, factor, variance = (np.asarray(leaf) for leaf in law.children())
-        if not np.any(factor):
-            return self.place(mean, np.sqrt(variance))
-        return mean, factor, np.log(variance) / 2
-
-    def law(self, parameters: PyTree, like: Any) -> Any:
-        mean, factor, log_deviation = (np.asarray(leaf, np.float64) for leaf in parameters)
-        return type(like).from_standard(mean, factor, np.exp(2 * log_deviation))
-
-    def move(self, parameters: PyTree, v: Real) -> Any:
-        """Move the mean and the columns in units of standard deviations, and multiply ``s``."""
-        mean, factor, log_deviation = parameters
-        unit = self.deviation(parameters)
-        moved, wider, turned = jnp.split(v, [self.size, 2 * self.size])
-        turned = turned.reshape(self.size, self.rank)
-        return mean + unit * moved, factor + unit[:, None] * turned, log_deviation + wider
-
-    def place(self, z: Real, deviation: Real, root: np.ndarray | None = None) -> Any:
-        """Place the mean at the event, with small random columns."""
-        del root
-        scatter = np.random.default_rng(0).standard_normal((self.size, self.rank))
-        return z, self.scatter * deviation[:, None] * scatter, np.log(deviation)
-
-    def deviation(self, parameters: PyTree) -> Any:
-        _, factor, log_deviation = parameters
-        np_ = namespace(factor).np
-        return np_.sqrt((factor**2).sum(-1) + np_.exp(2 * log_deviation))
-
-    def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
-        """Return the least deviation without the columns, which affect few directions."""
-        return float((np.exp(np.asarray(parameters[2])) / unit).min())
-
-    def _scattered(self, parameters: PyTree, noise: Real) -> Any:
-        _, factor, log_deviation = parameters
-        return factor @ noise[: self.rank] + jnp.exp(log_deviation) * noise[self.rank :]
-
-    def _squared(self, parameters: PyTree, away: Real) -> Any:
-        inner, scaled = self._woodbury(parameters)
-        standardised = away * jnp.exp(-parameters[2])
-        half = inverse_lower(inner)
-        along = half.T @ (half @ (scaled.T @ standardised))
-        # As squares: a difference loses its digits where columns are long.
-        rest = standardised - scaled @ along
-        return (rest**2).sum() + (along**2).sum()
-
-    def _log_volume(self, parameters: PyTree) -> Any:
-        inner, _ = self._woodbury(parameters)
-        return jnp.log(jnp.diagonal(inner)).sum() + parameters[2].sum()
-
-    def _woodbury(self, parameters: PyTree) -> tuple[Any, Any]:
-        """Return a root of ``I + Wᵀ W`` (r, r) and the columns ``W`` (d, r) in units of ``s``."""
-        _, factor, log_deviation = parameters
-        scaled = factor * jnp.exp(-log_deviation)[:, None]
-        return cholesky(scaled.T @ scaled + jnp.eye(self.rank)), scaled

@@ -67,7 +67,6 @@ class HiddenMarkov(Product):
                 found=f"blocks {dict(own)!r}",
                 expected="emissions=Plate(...), initial=Dirichlet(...), "
                 "transitions=Plate(Dirichlet(...)), plates without weights",
-                fix="Give the three blocks by these names.",
             )
         rows = own["transitions"].members
         sizes = own["emissions"].size, own["initial"].own_size, rows.batch_shape[-1], rows.own_size
@@ -76,7 +75,6 @@ class HiddenMarkov(Product):
                 found=f"{sizes[0]} emissions, {sizes[1]} initial probabilities and transitions "
                 f"of shape {sizes[2:]}",
                 expected="as many of each as there are states",
-                fix="Give every state an emission, an initial probability, a row and a column.",
             )
 
     @classmethod
@@ -107,7 +105,6 @@ class HiddenMarkov(Product):
             raise StructureError(
                 found=f"{states} states, and an emission of batch shape {emission.batch_shape}",
                 expected="at least one state, and the emission of one",
-                fix="Give the prior of one state, which all share.",
             )
         spread = np.array([concentration, stay, initial], float)
         return cls.exchangeable(emission, spread, int(states))
@@ -173,7 +170,6 @@ class HiddenMarkov(Product):
             raise StructureError(
                 found=f"axes={axes} for a {type(self).__name__}",
                 expected=f"the {batch} axes of the batch, then {batch}, that of the labels",
-                fix="Name no blocks: all are relabelled together.",
             )
         blocks = dict(self.blocks)
         labels = np.asarray(labels)

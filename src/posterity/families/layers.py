@@ -175,7 +175,6 @@ class Layers:
             raise UsageError(
                 found=f"layers {strange or self.layers}",
                 expected="Dense or Conv layers, at least one",
-                fix="Pass Layers((Dense(784, 150), Dense(150, 10, 'identity'))).",
             )
         first = self.layers[0]
         image = tuple(self.image) or ((first.inputs,) if isinstance(first, Dense) else ())
@@ -193,7 +192,6 @@ class Layers:
             raise UsageError(
                 found=f"sizes {sizes}",
                 expected="the number of inputs, then of each layer's outputs",
-                fix="Pass Layers.dense(784, 150, 10).",
             )
         kinds = [activation] * (len(whole) - 2) + ["identity"]
         return cls(tuple(map(Dense, whole, whole[1:], kinds)))
@@ -258,7 +256,6 @@ class Layers:
             raise UsageError(
                 found=f"{len(widths)} widths {tuple(widths)}",
                 expected=f"one for each of {len(self) - 1} hidden layers",
-                fix="Leave the last layer out: its outputs are what they are.",
             )
         result = []
         units = self.layers[0].inputs
@@ -336,7 +333,6 @@ class Layers:
                     raise StructureError(
                         found=f"a {name} of shape {shape} in layer {index}",
                         expected=f"shape {place.shape}",
-                        fix="Shape it as this module says.",
                     )
                 pieces.append(np.asarray(own[name]).reshape(-1))
         return np.concatenate(pieces)

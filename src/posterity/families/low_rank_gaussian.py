@@ -57,7 +57,6 @@ class LowRankGaussian(Distribution):
             raise StructureError(
                 found=f"a LowRankGaussian of parameters of shapes {shapes}",
                 expected="mean and variance of shape (..., d), and a factor of shape (..., d, r)",
-                fix="Check the shapes of the parameters that it was made from.",
             )
         for name, leaf in made.items():
             object.__setattr__(self, name, leaf)
@@ -76,7 +75,6 @@ class LowRankGaussian(Distribution):
                 found="a LowRankGaussian of parameters that are not finite, or variances that are "
                 "not positive",
                 expected="finite numbers, and positive variances",
-                fix="Check the fit that it came from, and its units.",
             )
         return law
 

@@ -167,6 +167,30 @@ def along_first(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
     return lambda array: np.stack([function(row) for row in array])
 
 
+@dataclasses.dataclass(frozen=True)
+class Sampled(Marginal):
+    """The empirical distributions of draws, which lie along the first axis."""
+
+    draws: Array
+
+    @property
+    def mean(self) -> Array:
+        return self.draws.mean(0)
+
+    @property
+    def sd(self) -> Array:
+        return self.draws.std(0)
+
+    def quantile(self, p: float) -> Array:
+        return np.quantile(self.draws, p, axis=0)
+
+    def cdf(self, x: ArrayLike) -> Array:
+        return (self.draws <= x).mean(0)
+
+    def mapped(self, function: Callable[[Array], Array]) -> "Sampled":
+        return Sampled(along_first(function)(self.draws))
+
+
 def known_moments(mean: Array, sd: Array) -> Closed:
     """Return marginals of which only the mean and the standard deviation are known."""
     return Closed(MOMENTS, (mean, sd))

@@ -58,7 +58,6 @@ class Mixture(Distribution):
             raise StructureError(
                 found=f"weights of shape {shape} for components {self.components!r}",
                 expected="one weight a component, and at least one component",
-                fix="Give log_weights of shape (K,) and components of batch shape (K,).",
             )
 
     @classmethod

@@ -85,7 +85,6 @@ def checked_tree(law: PyTree, names: Any, path: str = "") -> dict[str, tuple[str
             raise StructureError(
                 found=f"names for {key!r} of {law!r}",
                 expected=f"names by part, of {list(parts)}" if parts else "a list of names",
-                fix="Name parts that the law has.",
             )
         result |= checked_tree(parts[head], {rest: own} if rest else own, joined(path, head))
     return result
@@ -137,7 +136,6 @@ def checked(names: Any, size: int | None, law: PyTree) -> tuple[str, ...]:
         raise StructureError(
             found=f"a list of names for {law!r}",
             expected=f"names by part, of {list(law.named_parts())}",
-            fix="Pass a dictionary: a product's blocks have coordinates, the product has none.",
         )
     if isinstance(names, Iterable) and not isinstance(names, str | Set):
         names = list(names)
@@ -148,7 +146,6 @@ def checked(names: Any, size: int | None, law: PyTree) -> tuple[str, ...]:
         raise StructureError(
             found=f"names for {law!r}: {wrong}",
             expected=f"{size} different texts, one a coordinate",
-            fix="Name them in the order in which the law has them.",
         )
     return tuple(map(str, names))
 
@@ -221,7 +218,6 @@ def not_reordered(law: PyTree, places: Any) -> StructureError:
     return StructureError(
         found=f"coordinates of {law!r} in another order ({list(map(int, places))})",
         expected="those of a law whose coordinates can change places",
-        fix="Make it anew with its coordinates in the order of the others.",
     )
 
 

@@ -38,7 +38,6 @@ class Network(DiagonalGaussian):
                 found=f"{self.own_size} weights for {self.layers}",
                 expected="as many weights as the layers have"
                 + (f": {self.layers.size}" if isinstance(self.layers, Layers) else ""),
-                fix="Take the flat vector from Layers.ravel.",
             )
 
     @classmethod
@@ -106,7 +105,6 @@ class Network(DiagonalGaussian):
             raise StructureError(
                 found=f"{len(labels)} labels for the units of layer {layer} of widths {widths}",
                 expected="a label for each unit of one of the hidden layers",
-                fix="Count hidden layers from zero.",
             )
         other = self.layers.with_widths([*widths[:layer], size, *widths[layer + 1 :]])
 

@@ -53,16 +53,13 @@ class Plate(Composite):
             raise StructureError(
                 found=f"members {self.members!r} without a batch axis",
                 expected="members of batch shape (..., K)",
-                fix="Stack the members with posterity.families.stack.",
             )
         weights = self.weights
         if weights is not None and not (
             isinstance(weights, MixingWeights) and weights.weights_shape == self.members.batch_shape
         ):
             raise StructureError(
-                found=f"{self.size} members but weights {weights!r}",
-                expected="one weight a member",
-                fix="Give the weights the same number of categories as there are members.",
+                found=f"{self.size} members but weights {weights!r}", expected="one weight a member"
             )
 
     @classmethod

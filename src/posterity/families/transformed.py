@@ -11,9 +11,8 @@ from posterity.arrays.tree import LABEL, labelled, static
 from posterity.arrays.typing import Bool, Float, Floats, Index, Int, KeyArray, PyTree, Real, Shape
 from posterity.errors import StructureError
 from posterity.families.distribution import Distribution
-from posterity.families.marginals import Marginal, Names, Table, numbered, unknown
+from posterity.families.marginals import Marginal, Names, Sampled, Table, numbered, unknown
 from posterity.families.names import called, not_reordered, with_names
-from posterity.families.numeric import Sampled
 from posterity.families.supports import (
     Continuous,
     PositiveDefiniteMatrices,
@@ -69,7 +68,6 @@ class Transformed(Distribution):
                     found=f"supports {supports!r}",
                     expected="what is in posterity.families.supports, or dictionaries and tuples "
                     "of such",
-                    fix="Take those of a law: law.support.",
                 )
             supports = Supports(supports)
         return cls(law, supports)

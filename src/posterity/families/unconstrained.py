@@ -109,7 +109,6 @@ class Supports:
             raise StructureError(
                 found=f"an array of shape {flat.shape}",
                 expected=f"{self.size} numbers on its last axis",
-                fix="Take it from ravel().",
             )
         ends = np.cumsum([0, *map(math.prod, listed(self.free_shape))]).tolist()
         pieces = (flat[..., start:end] for start, end in itertools.pairwise(ends))
@@ -181,5 +180,4 @@ def _check_inside(support: Support, part: Real) -> None:
             found=f"{'an event' if not at else f'event {at}'} that is "
             f"{np.array2string(np.asarray(part)[tuple(at)], threshold=9, precision=6)}",
             expected=support.name,
-            fix="Take events that the law can have, such as its draws.",
         )

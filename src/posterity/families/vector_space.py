@@ -46,7 +46,6 @@ def concatenate(members: Sequence[Law]) -> Law:
         raise StructureError(
             found=f"members of batch shapes {[member.batch_shape for member in members[:3]]}",
             expected="batches that agree but for their first axis",
-            fix="Put single members together by stack.",
         )
     xp = namespace(*leaves(members[0])).np
     return map_leaves(lambda *arrays: xp.concatenate(arrays), *members)
@@ -79,7 +78,6 @@ def _check_all_alike(members: Sequence[Any], batch: bool = False) -> None:
         raise StructureError(
             found=f"{len(members)} members {[repr(member) for member in members[:3]]}",
             expected="members of one family, blocks, dimensions and names, at least one",
-            fix="Put together only what one model made.",
         )
 
 
@@ -269,7 +267,6 @@ class VectorSpace(Distribution):
         raise StructureError(
             found=f"{self!r} and {other!r}",
             expected="members of one family, blocks and dimensions, whose batch shapes broadcast",
-            fix="Compare and add members of one model only.",
         )
 
     def _scale(self, operation: Callable[..., Any], scalar: Any) -> Any:
@@ -317,7 +314,6 @@ class VectorSpace(Distribution):
             raise StructureError(
                 found=f"{len(labels)} labels for axis {axis} of {self!r}",
                 expected=f"a label for each entry of one of the axes of {shape[: batch + own]}",
-                fix="Count axes from the first of the batch on.",
             )
         parts = {}
         for name, coordinate in self.coordinates.items():
@@ -355,7 +351,6 @@ class VectorSpace(Distribution):
             raise StructureError(
                 found=f"a flat vector of shape {np.shape(vector)} for {self!r}",
                 expected=f"{self.dimension} numbers on its last axis",
-                fix="Take it from a member of the same family and dimensions.",
             )
 
     def flatten(self, **parts: Real) -> Flat:

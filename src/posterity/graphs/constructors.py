@@ -78,7 +78,6 @@ def random_regular(sites: Sites, degree: int, seed: int, attempts: int = 1000) -
     raise UsageError(
         found=f"no connected graph of {size} sites with {degree} links each",
         expected="at least 2 links a site and fewer than there are sites, their product even",
-        fix="Change the degree, or add or drop a site; for many sites ask for 3 links or more.",
     )
 
 
@@ -97,6 +96,5 @@ def _names(sites: Sites) -> list[str]:
         raise UsageError(
             found=shorten(names) if names else repr(sites),
             expected="a positive number of sites, or a list of distinct names",
-            fix="Give each site a name of its own.",
         )
     return names

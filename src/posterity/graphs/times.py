@@ -65,7 +65,6 @@ def cover_times(
             raise UsageError(
                 found=f"{late} of {len(times)} repetitions that were not done after {limit} hops",
                 expected="all within the limit",
-                fix="Raise limit, or choose a walk or a network that is covered faster.",
             )
     return times
 

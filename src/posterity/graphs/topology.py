@@ -113,7 +113,7 @@ def index_of(name: str, names: Sequence[str]) -> int:
 
 
 def _no_site(found: str, expected: str) -> UsageError:
-    return UsageError(found=f"site {found}", expected=expected, fix="Name a site of the network.")
+    return UsageError(found=f"site {found}", expected=expected)
 
 
 def at(array: Real, index: ArrayLike) -> Real:
@@ -127,41 +127,31 @@ def _named(graph: Any) -> tuple[tuple[str, ...], list[Any]]:
     """Return sorted names of sites, and their nodes; raise StructureError for invalid graphs."""
     import networkx
 
-    known = isinstance(graph, networkx.Graph)
-    labels = sorted(graph, key=str) if known else []
+    plain = isinstance(graph, networkx.Graph)
+    plain = plain and not (graph.is_directed() or graph.is_multigraph())
+    labels = sorted(graph, key=str) if plain else []
     names = tuple(map(str, labels))
     twice = [name for name, other in pairwise(names) if name == other]
-    fix = "Link them to another site, leave them out, or run one federation for each part."
-    if not known:
-        found = f"a {type(graph).__name__}"
-        fix = "Build a networkx.Graph, or use star or ring."
-    elif graph.is_directed():
-        found = "a directed graph"
-        fix = "Where links run both ways, pass graph.to_undirected()."
-    elif graph.is_multigraph():
-        found = "a multigraph"
-        fix = "Pass networkx.Graph(graph), which keeps one link a pair."
-    elif not names:
-        found = "a graph without nodes"
-        fix = "Add a node for each site."
+    loops = [one for one, _ in networkx.selfloop_edges(graph)] if names else []
+    found = ""
+    if not names:
+        found = f"a {type(graph).__name__}" + " without nodes" * plain
     elif twice:
         found = f"nodes that are both called {twice[0]!r}"
-        fix = "Relabel the graph (networkx.relabel_nodes) so that names differ."
-    elif loops := list(networkx.selfloop_edges(graph)):
-        found = f"links of a site to itself ({shorten([one for one, _ in loops])})"
-        fix = "Remove them: graph.remove_edges_from(list(networkx.selfloop_edges(graph)))."
+    elif loops:
+        found = f"links of a site to itself ({shorten(loops)})"
     elif not networkx.is_connected(graph):
         parts = list(networkx.connected_components(graph))
         few = sorted(min(parts, key=len), key=str)
         found = f"{len(parts)} parts without a link between them, the smallest of {len(few)} of "
         found += f"{len(names)} sites ({shorten(few)})"
-    else:
-        return names, labels
-    raise StructureError(
-        found=found,
-        expected="an undirected, connected networkx graph of sites",
-        fix=fix,
-    )
+    if found:
+        raise StructureError(
+            found=found,
+            expected="an undirected, connected networkx.Graph of sites whose names differ",
+            fix="Where links run both ways, pass networkx.Graph(graph).",
+        )
+    return names, labels
 
 
 def check_sites(found: Iterable[str], sites: Iterable[str], what: str) -> None:

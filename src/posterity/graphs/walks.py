@@ -108,9 +108,7 @@ class MetropolisHastings(Walk):
         """Return the probabilities of one hop between sites."""
         if network.size > self.most_states:
             raise UsageError(
-                found=f"a network of {network.size} sites",
-                expected=f"at most {self.most_states}",
-                fix="Measure with cover_times.",
+                found=f"a network of {network.size} sites", expected=f"at most {self.most_states}"
             )
         source, target = network.links()
         share = self.stationary(network)
@@ -153,20 +151,11 @@ class WeightedMetropolisHastings(MetropolisHastings):
         named = isinstance(weights, Mapping)
         self.names = tuple(sorted(weights)) if named else None
         values = np.asarray([weights[n] for n in self.names or ()] if named else weights, float)
-        found = "" if values.ndim == 1 and values.size else f"weights of shape {values.shape}"
-        wrong = () if found else np.flatnonzero(~(np.isfinite(values) & (values > 0))).tolist()
-        if wrong:
-            labels = self.names or range(values.size)
-            own = [f"{values[k]:g} of {labels[k]}" for k in wrong[:3]]
-            more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-            found = f"weights {', '.join(own)}{more}"
-        elif not found and values.max() > self.widest * values.min():
-            found = f"weights from {values.min():g} to {values.max():g}"
-        if found:
+        fits = values.ndim == 1 and values.size and bool(np.isfinite(values).all())
+        if not fits or not 0 < values.max() <= self.widest * values.min():
             raise ParameterError(
-                found=found,
+                found=f"weights {np.array2string(values, threshold=6)}",
                 expected=f"a positive, finite weight a site, all within a factor {self.widest:g}",
-                fix="Bring them closer together; leave out sites that are not to be visited.",
             )
         self.weights = values / values.max()
 
@@ -177,9 +166,7 @@ class WeightedMetropolisHastings(MetropolisHastings):
             check_sites(self.names, network.names, "weights for")
         if size != network.size:
             raise StructureError(
-                found=f"{size} weights for {network.size} sites",
-                expected="one weight a site",
-                fix="Weigh each of the sites.",
+                found=f"{size} weights for {network.size} sites", expected="one weight a site"
             )
         return WeightedMetropolisHastings(self.weights) if self.names else self
 

@@ -8,13 +8,14 @@ mode are that mode. What no draw led to is not known, and is said (:func:`unsear
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
 
 from posterity.arrays.search import lbfgs
-from posterity.arrays.typing import Bool, Float
+from posterity.arrays.typing import Bool, Float, PyTree
+from posterity.runtime.lazy import jax
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +123,19 @@ def climbs(
 
     moves, energies, looks = lbfgs(least, np.zeros_like(begin), most=most, gain=gain)
     return Ends(place(moves), np.asarray(energies), looks * len(begin))
+
+
+def in_batches(function: Callable[[Any], Any], rows: PyTree, size: int) -> Any:
+    """Return a compiled function's results at rows (n, ...), as NumPy arrays: it is given ``size``
+    rows at a time, so that it is compiled once for any number of them.
+    """
+    count = len(jax.tree.leaves(rows)[0])
+    most = -(-count // size) * size
+    padded = jax.tree.map(lambda leaf: np.resize(leaf, (most, *np.shape(leaf)[1:])), rows)
+    starts = range(0, most, size)
+    batches = [jax.tree.map(lambda leaf, at=at: leaf[at : at + size], padded) for at in starts]
+    parts = [function(batch) for batch in batches]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *parts)
 
 
 def unsearched(share: float, draws: int, law: str, known: str) -> str:

@@ -161,14 +161,12 @@ def weighted(values: PyTree, records: Records) -> Float[Real, ""]:
         raise StructureError(
             found=f"log likelihoods of shape {np.shape(values)} for {records.size} records",
             expected=f"one number a record: shape {np.shape(records.weights)}",
-            fix="Return the log likelihood of each record, not their sum or mean.",
         )
     kind = getattr(values, "dtype", None)
     if kind is not None and kind.kind in "biuc":
         raise StructureError(
             found=f"log likelihoods of dtype {kind}",
             expected="real numbers of a floating-point dtype, which have derivatives",
-            fix="Compute them without rounding, comparisons or complex numbers.",
         )
     return (records.weights * values).sum()
 
@@ -302,7 +300,6 @@ class FunctionModel(Model):
             raise UsageError(
                 found=f"a FunctionModel with likelihood={self.likelihood!r} and no predict",
                 expected="a function of parameters and inputs, predict(z, x), beside it",
-                fix="Pass predict=, or leave the likelihood out.",
             )
         return self.predict(z, x)
 

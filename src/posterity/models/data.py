@@ -62,11 +62,7 @@ def check_data(data: PyTree, columns: tuple[Column, ...]) -> None:
         check_numbers(leaf, "the records")
     parts = pair(data) if len(columns) == 2 else (data,) * len(columns)
     if len(columns) == 1 and isinstance(data, tuple | list):
-        raise StructureError(
-            found=f"{len(data)} arrays",
-            expected=f"one array, {columns[0].shape}",
-            fix="Leave out the labels, of which this model knows nothing.",
-        )
+        raise StructureError(found=f"{len(data)} arrays", expected=f"one array, {columns[0].shape}")
     for part, column in zip(parts, columns, strict=True):
         check_column(part, column)
 
@@ -76,18 +72,13 @@ def check_column(part: ArrayLike, column: Column) -> None:
     values = np.asarray(part)
     pairs = zip(values.shape[1:], column.axes, strict=False)
     if values.ndim != 1 + len(column.axes) or any(size not in (n, None) for n, size in pairs):
-        raise StructureError(
-            found=f"an array of shape {values.shape}",
-            expected=column.shape,
-            fix="Reshape the data: its first axis counts records.",
-        )
+        raise StructureError(found=f"an array of shape {values.shape}", expected=column.shape)
     valid = column.holds(values)
     if not valid.all():
         wrong = values[~valid]
         raise ParameterError(
             found=f"{wrong.flat[0]} among the records ({wrong.size} such values)",
             expected=column.values,
-            fix="Check how the data was read and coded.",
         )
 
 
@@ -99,7 +90,6 @@ def pair(data: PyTree) -> tuple[Any, Any]:
     raise StructureError(
         found=f"data that are a {type(data).__name__}" + (f" of {len(data)}" if several else ""),
         expected="a pair (x, y) of inputs and what was observed",
-        fix="Give the site's data as the tuple (x, y).",
     )
 
 

@@ -59,7 +59,6 @@ def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[n
             if shapes
             else f"{sequences!r} for sequences",
             expected="at least one sequence, all of vectors (T, d) or all of symbols (T,)",
-            fix="Wrap a single sequence in a list; give all sequences the same channels.",
         )
     lengths = np.array([len(own) for own in rows])
     longest = int(lengths.max())
@@ -70,7 +69,6 @@ def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[n
         raise StructureError(
             found=f"length={length} for a sequence of {longest} steps",
             expected="room for the longest",
-            fix="Leave length out.",
         )
     x = np.zeros((len(rows), length, *rows[0].shape[1:]), rows[0].dtype)
     for row, own in zip(x, rows, strict=True):
@@ -84,7 +82,6 @@ def _checked(sequence: ArrayLike) -> np.ndarray:
         raise StructureError(
             found=f"a sequence of shape {made.shape}",
             expected="vectors (T, d) or symbols (T,), at least one step",
-            fix="Drop empty sequences.",
         )
     check_numbers(
         made, "the steps of a sequence", "Impute missing values, or cut the sequence there."
@@ -131,20 +128,13 @@ class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):
                 expected="x of shape (n, T, d) or (n, T), and n lengths",
                 fix="Make them by posterity.models.padded(sequences).",
             )
-        wrong = ""
-        broken = lengths % 1 != 0
-        if broken.any():
-            wrong = f"{lengths[broken][0]} among the lengths, which is no whole number"
-        elif ((lengths < 1) | (lengths > x.shape[1])).any():
-            wrong = f"lengths from {lengths.min()} to {lengths.max()} of at most {x.shape[1]}"
-        elif x.ndim == 2 and ((x < 0) | (x % 1 != 0)).any():
-            wrong = "symbols that are no whole numbers from zero"
-        if wrong:
+        whole = (lengths % 1 == 0) & (lengths >= 1) & (lengths <= x.shape[1])
+        symbols = x.ndim == 3 or ((x >= 0) & (x % 1 == 0)).all()
+        if not whole.all() or not symbols:
             raise ParameterError(
-                found=wrong,
+                found=f"lengths from {lengths.min()} to {lengths.max()}, or symbols, for {x.shape}",
                 expected="whole lengths from 1 to the padded length, and symbols 0, 1, 2, …",
-                fix="Make them by posterity.models.padded(sequences); vectors have a third axis, "
-                "also of one channel: (n, T, 1).",
+                fix="Make them by posterity.models.padded(sequences).",
             )
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
@@ -193,9 +183,8 @@ def check_emissions(members: ExponentialFamily) -> None:
     if not isinstance(members, Emitting):
         raise StructureError(
             found=f"emissions {members!r}",
-            expected="NormalWishart or NormalGamma for vectors, Dirichlet for symbols",
-            fix="Use one of these families, or your own kind of "
-            "posterity.families.emitting.Emitting, for the members of the emissions' plate.",
+            expected="NormalWishart or NormalGamma for vectors, Dirichlet for symbols, or your own "
+            "kind of posterity.families.emitting.Emitting",
         )
 
 
@@ -280,9 +269,7 @@ def log_predictive(
     q, x, lengths = _prepared(posterior, sequences)
     if samples and key is None:
         raise UsageError(
-            found=f"samples={samples} without a key",
-            expected="a key for the draws, or samples=0",
-            fix="Pass key=jax.random.key(0), say.",
+            found=f"samples={samples} without a key", expected="a key for the draws, or samples=0"
         )
     with jax.enable_x64(True):
         if not samples:
@@ -302,11 +289,7 @@ def _prepared(
     posterior: Any, sequences: Sequence[Any]
 ) -> tuple[HiddenMarkov, np.ndarray, np.ndarray]:
     if not isinstance(posterior, HiddenMarkov) or posterior.batch_shape:
-        raise StructureError(
-            found=repr(posterior),
-            expected="one HiddenMarkov",
-            fix="Of a ledger pass ledger.posterior; index a batch.",
-        )
+        raise StructureError(found=repr(posterior), expected="one HiddenMarkov")
     check_proper(posterior, "the posterior")
     members: Any = posterior.emissions.members  # pyright: ignore
     check_emissions(members)
@@ -318,7 +301,6 @@ def _prepared(
             found=f"sequences of {'symbols' if x.ndim == 2 else f'{x.shape[2]} channels'} for "
             f"emissions {members!r}",
             expected="sequences of what the states emit",
-            fix="Use the channels, or the symbols, that the model was fitted to.",
         )
     return at_rest(posterior), x, lengths
 

@@ -25,12 +25,10 @@ def check_outputs(layers: Layers, kind: str) -> None:
     """
     single = layers.outputs == 1
     if (kind == "categorical" and single) or (kind == "bernoulli" and not single):
-        other = "bernoulli" if single else "categorical"
         raise StructureError(
             found=f"{layers.outputs} output{'' if single else 's'} of {layers.summary}",
             expected=f"{OUTPUTS[kind]}, as the {kind} likelihood needs"
             + (", of two classes at least" if single else ""),
-            fix=f"Pass likelihood={other!r} if the network was made for that.",
         )
 
 

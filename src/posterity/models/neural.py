@@ -151,7 +151,6 @@ class NeuralNetwork(Model):
             raise StructureError(
                 found=f"values of shape {y.shape} for {layers.summary}",
                 expected="one value of each output, from a dense layer with biases",
-                fix="Give the last layer as many outputs as a record has values.",
             )
         last = dataclasses.replace(last, outputs=2 * last.outputs)
         layers = Layers((*hidden, last), layers.image)
@@ -220,7 +219,6 @@ class NeuralNetwork(Model):
             raise StructureError(
                 found=f"outputs of shape {outputs} for labels of shape {np.shape(y)}",
                 expected=f"{OUTPUTS[self.likelihood]}, as the {self.likelihood} likelihood needs",
-                fix="Mend the last layer, the labels, or the likelihood.",
             )
 
     def shape_of_outputs(self, x: PyTree) -> Shape:
@@ -236,5 +234,4 @@ class NeuralNetwork(Model):
             raise StructureError(
                 found=f"{type(error).__name__}: {error} for inputs of shapes {shapes}",
                 expected="a network that gives one array for a batch of inputs",
-                fix="Check the shape of x and that `apply(parameters, x)` takes a batch.",
             ) from error

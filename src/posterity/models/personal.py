@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from posterity.arguments import POSITIVE, Constraint
+from posterity.arguments import POSITIVE, Constraint, instance
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import static
 from posterity.arrays.typing import Float, Real, Shape
@@ -54,9 +54,9 @@ SPREAD = Constraint(
     f"a positive number from {1 / FARTHEST:g} to {FARTHEST:g}",
     lambda x: POSITIVE.allows(x) and 1 / FARTHEST <= x <= FARTHEST,
 )
-REGRESSION = Constraint(
+REGRESSION = instance(
     "a model with a linear predictor: LogisticRegression, LinearRegression, a PredictorModel",
-    lambda model: isinstance(model, PredictorModel),
+    PredictorModel,
 )
 
 
@@ -309,7 +309,6 @@ def hierarchical(
             found=f"a prior {prior!r}",
             expected="a Gaussian of the coefficients, or a Product of `coefficients` and "
             "`log_spread`",
-            fix="Give the prior that the coefficients would have if all sites were one.",
         )
     expected = _columns(personal, coefficients.own_size, coefficients.names)
     columns = tuple(expected)
@@ -320,7 +319,6 @@ def hierarchical(
         raise UsageError(
             found=f"log_spread {spread!r} for {len(columns)} coefficients of a site's own",
             expected="a Gaussian of one dimension each",
-            fix="Leave it out for the default, or give it the right size.",
         )
     return PersonalRegression(model, columns), Product(coefficients=coefficients, log_spread=spread)  # pyright: ignore[reportArgumentType]
 
@@ -338,7 +336,6 @@ def _columns(personal: Any, size: int, names: Sequence[str] = ()) -> dict[int, f
         raise UsageError(
             found=f"personal={personal!r} for {size} coefficients",
             expected=f"True, or different whole numbers from 0 to {size - 1}{named}",
-            fix="Number the columns of x from 0, or name the prior's: prior.named([...]).",
         )
     spreads: list[Any] = [None] * len(columns)
     if isinstance(personal, Mapping):

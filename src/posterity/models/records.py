@@ -41,7 +41,6 @@ class Records(Node):
             raise StructureError(
                 found=f"data of shapes {shapes}",
                 expected="arrays whose first axes agree: one entry a record",
-                fix="Give x of shape (n, d) and y of shape (n,), say.",
             )
         return cls(data, np.full(lengths.pop(), float(weight)))
 
@@ -53,9 +52,7 @@ class Records(Node):
         records = cls.of(data, names=names)
         model.check(records.data)
         if not records.size:
-            raise StructureError(
-                found="no records", expected="one at least", fix="Pass the data of the posterior."
-            )
+            raise StructureError(found="no records", expected="one at least")
         return records
 
     @property

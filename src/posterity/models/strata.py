@@ -52,7 +52,6 @@ class Strata:
             raise StructureError(
                 found=f"own={list(own)} and a prior {prior!r}",
                 expected=f"coefficients among {some(columns)}, or their numbers",
-                fix="Name coefficients that differ by site.",
             )
         every = (place for place in range(size) if place % width in places)
         return cls(names, frozenset(every), tuple(sorted(sites)), bool(known))
@@ -101,7 +100,6 @@ class Strata:
             raise StructureError(
                 found=f"inputs of shape {x.shape} at site {site!r}",
                 expected=f"records (n, columns), with columns {some(self.names)}",
-                fix="Pass x with a column for each coefficient of the prior.",
             )
         index = np.array([place for place, _ in self.coefficients])
         return x[:, index] * np.array([owner in ("", site) for _, owner in self.coefficients])

@@ -98,9 +98,7 @@ def distinct(columns: Sequence[str]) -> tuple[str, ...]:
     why = unfit(columns)
     if why:
         raise StructureError(
-            found=f"columns of which {why}",
-            expected="a name for each column, no two the same",
-            fix="Rename the columns.",
+            found=f"columns of which {why}", expected="a name for each column, no two the same"
         )
     return tuple(columns)
 

@@ -34,7 +34,7 @@ from posterity.runtime.programs import jitted
 
 Expectations = dict[str, Any]
 """Averages over draws by name (see the module's docstring), each with a leading axis of inputs."""
-TINY = 1e-30
+TINY = float(np.finfo(np.float32).tiny)
 """Added to nonnegative numbers in single precision before their logarithm."""
 
 
@@ -111,7 +111,6 @@ class Prediction:
             raise ParameterError(
                 found=f"labels from {y.min()} to {y.max()}",
                 expected=f"whole numbers from 0 to {classes - 1}",
-                fix="Code classes as the network was trained with.",
             )
         return np.take_along_axis(self.log_chances, y.astype(int)[:, None], 1)[:, 0]
 
@@ -120,7 +119,6 @@ class Prediction:
             raise StructureError(
                 found=f"values of shape {y.shape} for predictions of shape {self.mean.shape}",
                 expected="one value of each output an input",
-                fix="Shape them as the mean is.",
             )
         check_numbers(y, "what was observed")
         own = 0.0 if self.variance is None else np.asarray(self.variance, np.float64)

@@ -38,7 +38,6 @@ class GaussianPrior:
             raise UsageError(
                 found=f"{np.size(self.variance)} variances for {len(layers)} layers",
                 expected="one, or one a layer",
-                fix="Give as many as there are layers.",
             )
         return np.broadcast_to(np.asarray(self.variance, float), len(layers))
 

@@ -79,7 +79,6 @@ def from_pytree(
         raise StructureError(
             found="variances of another structure than the means",
             expected="an array of the same shape for each",
-            fix="Make both trees by one function.",
         )
 
     means, variances = (known.layers.ravel(_arrays(known, tree)) for tree in (mean, variance))
@@ -145,9 +144,7 @@ def _parts_of(tree: PyTree) -> list[Part]:
             raise _strange(path, leaf, "an array of floats of NumPy or JAX in a layer")
         groups.setdefault(path[:-1], {})[path[-1]] = (place, leaf)
     if not groups:
-        raise StructureError(
-            found="a tree without arrays", expected="weights", fix="Pass initialised parameters."
-        )
+        raise StructureError(found="a tree without arrays", expected="weights")
     return [_part(path, group) for path, group in groups.items()]
 
 
@@ -234,14 +231,12 @@ def _ordered(
         raise StructureError(
             found=f"{len(parts)} layers at {[part.path for part in parts]}",
             expected=f"{len(layers)} layers, as described: {layers.summary}",
-            fix="Describe all layers, and no other.",
         )
     if order is not None:
         if sorted(order) != sorted(part.path for part in parts):
             raise UsageError(
                 found=f"order={list(order)}",
                 expected=f"each of {[part.path for part in parts]} once",
-                fix="Name layers from inputs to outputs.",
             )
         parts = sorted(parts, key=lambda part: list(order).index(part.path))
     else:
@@ -361,7 +356,6 @@ def _placed(known: Tree, z: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
             raise StructureError(
                 found=f"layer {part.path!r} with{'' if part.bias is not None else 'out'} a bias",
                 expected="a bias where the network has one",
-                fix="Pass a tree of the same layers.",
             )
         if part.bias is not None:
             bias = arrays[index]["bias"]

@@ -17,7 +17,6 @@ from jaxtyping import Float, PyTree
 
 from posterity.arrays import keys
 from posterity.arrays.typing import KeyArray
-from posterity.families.free_forms import SmoothForm
 from posterity.pursuit import objectives, starts
 from posterity.pursuit import weights as rules
 from posterity.pursuit.objectives import Optimum, Ratio, maximised, maximised_by_adam
@@ -25,14 +24,6 @@ from posterity.pursuit.result import Covered
 from posterity.pursuit.search import Search, State, nodes_of
 from posterity.pursuit.weights import Estimate, SampleCache, with_row
 
-NARROWER, MUCH = 16, 10.0
-"""Most times that a component is halved before its search, if its draws have no finite density, and
-the gain, in nats per coordinate, from which it is halved again."""
-FAR, COLLAPSED = 1e4, 1e-8
-"""In deviations of the base: a component that is further away or wider has diverged; one that is
-narrower has collapsed."""
-POLISHING, POLISHES = 500, 8
-"""Most steps of a joint polish, and most rounds, each from where the last one ended."""
 NOTHING = Estimate(0.0, 0.0)
 
 
@@ -100,8 +91,7 @@ def with_component(
             elif best is None or result.gain.value > best.gain.value:
                 best = result
         judged &= any(gain is not None for gain in gains)
-    greedy = not first and search.rule != "harmonic"  # the harmonic step ignores the gain
-    if best is None or (greedy and best.gain.value <= best.gain.standard_error):
+    if best is None or (not first and best.gain.value <= best.gain.standard_error):
         reason = "; ".join(dict.fromkeys(refusals))
         gain = NOTHING if best is None else best.gain
         if best is not None and judged:
@@ -112,11 +102,9 @@ def with_component(
         # The gain is known only if the search succeeded from every start.
         known = judged and len(candidates) > 0
         return Refusal(reason or "no peak of the ratio was found", gain if known else None, covered)
-    weights = best.weights
-    if search.rule == "corrective":
-        weights = rules.pruned(rules.corrective(best.cache, rules.pruned(weights)))
-        if weights[slot] == 0:
-            return Refusal(f"its weight would be below {rules.DEAD}", NOTHING, covered)
+    weights = rules.pruned(rules.corrective(best.cache, rules.pruned(best.weights)))
+    if weights[slot] == 0:
+        return Refusal(f"its weight would be below {rules.DEAD}", NOTHING, covered)
     gain = best.gain if first else state.gain(best.cache, weights)
     after = State(best.parameters, weights, best.cache, state.trace, state.refused, number)
     total = state.evaluations + evaluations
@@ -133,6 +121,8 @@ def polished(
     worth: float = 0.25,
     nearer: float = 0.2,  # First penalty on moves that went too far, in nats per squared deviation
     little: float = 1e-7,  # Divergence from the target, in nats, at which a polish ends
+    # Most rounds, each from where the last one ended.
+    most: int = 8,
 ) -> State:
     """Maximise the ELBO over all components; keep a result only if it is better at other draws."""
     if len(state.used) < 2:
@@ -141,7 +131,7 @@ def polished(
     nodes = search.nodes
     left = state.gap.value
     near = 0.0
-    for _ in range(1 if search.noisy else POLISHES):
+    for _ in range(1 if search.noisy else most):
         end = _climbed(search, after, nodes, near)
         after = dataclasses.replace(after, evaluations=after.evaluations + end.evaluations)
         moved = _moved(search, after, end.v)
@@ -176,7 +166,13 @@ def _gained(
 
 
 def _climbed(
-    search: Search, state: State, nodes: Float[np.ndarray, "n noise"], near: float
+    search: Search,
+    state: State,
+    nodes: Float[np.ndarray, "n noise"],
+    near: float,
+    *,
+    # Most steps of a joint polish.
+    most: int = 500,
 ) -> Optimum:
     """Return moves of all components and log weights (K, p + 1) that maximise the ELBO less half
     ``near`` times their weighted squares, which is about the divergence from the start.
@@ -198,7 +194,7 @@ def _climbed(
         value, slope = look(v)
         return value - (pull * v**2).sum() / 2, slope - pull * v
 
-    end = maximised(nearby, zero, most=POLISHING)
+    end = maximised(nearby, zero, most=most)
     return end._replace(evaluations=end.evaluations * len(nodes) * len(state.used))
 
 
@@ -230,11 +226,6 @@ def _starts(
     rng = keys.of_numpy(key)
     form = search.form
     blank = float(points.blank.mean())
-    if not form.smooth:
-        moves = rng.standard_normal((search.finalists, form.moves))
-        moves[0] *= ratio.q is not None  # the first component starts from the base itself
-        base = form.parameters(search.base)
-        return [(objectives.moved(form, base, v), False) for v in moves], Covered(blank=blank), 0
     chosen, count = starts.places(search, state, points, rng)
     tops, ended, used = starts.tops(search, state, ratio, points, chosen)
     begin = [(top.parameters, top.known) for top in tops]
@@ -272,7 +263,6 @@ def _searched(
             if np.abs(end.v).max() < 1:
                 break
         return own, count
-    assert isinstance(form, SmoothForm)  # others are noisy
     own = _narrowed(form, own, lambda own: along(own, search.nodes)(zero))
     for _ in range(rounds):
         end = maximised(along(own, search.nodes), zero)
@@ -283,7 +273,16 @@ def _searched(
     return own, count
 
 
-def _narrowed(form: SmoothForm, own: PyTree, look: Callable[[PyTree], tuple[Any, Any]]) -> Any:
+def _narrowed(
+    form: Any,
+    own: PyTree,
+    look: Callable[[PyTree], tuple[Any, Any]],
+    *,
+    # Most times that a component is halved before its search.
+    most: int = 16,
+    # Gain, in nats per coordinate, from which it is halved again.
+    much: float = 10.0,
+) -> Any:
     """Parameters with deviations halved as long as there is no slope, or halves are much better."""
 
     def value(own: PyTree) -> float:
@@ -291,11 +290,11 @@ def _narrowed(form: SmoothForm, own: PyTree, look: Callable[[PyTree], tuple[Any,
         return float(found) if np.isfinite(found) and np.isfinite(slope).all() else -math.inf
 
     least = value(own)
-    for _ in range(NARROWER):
+    for _ in range(most):
         half = jax.tree.map(np.asarray, form.narrowed(own))
         before = least
         least = value(half)
-        if least - before < MUCH * form.size:
+        if least - before < much * form.size:
             break
         own = half
     return own
@@ -318,11 +317,8 @@ def _candidate(
             "bounds, which Transformed respects, or the target overflows there"
         )
     first = not state.used
-    if first:
-        weights = np.eye(len(state.weights))[slot]
-    elif search.rule == "harmonic":
-        weights = rules.harmonic(state.weights, slot, state.number)
-    else:
+    weights = np.eye(len(state.weights))[slot]
+    if not first:
         weights = rules.line(cache, state.weights, slot)
     if weights[slot] < rules.DEAD:
         return Refusal(f"at λ = {lam:.2g} it raises the ELBO at no weight that counts", NOTHING)
@@ -345,32 +341,36 @@ def _unresolved(
     """Return whether the log density has large rounding errors at those of a component's draws
     where the ratio to the component is highest, which its gain hangs on most.
     """
-    if not search.form.smooth:
-        return False
     ratios = cache.log_l[slot] - cache.densities[slot, slot]
     highest = np.argsort(-ratios, kind="stable")[:checked]
     return not objectives.resolved(search.target, cache.z[slot, highest]).all()
 
 
-def _degenerate(search: Search, own: PyTree) -> str:
+def _degenerate(
+    search: Search,
+    own: PyTree,
+    *,
+    # In deviations of the base: a component that is further away or wider has diverged.
+    distant: float = 1e4,
+    # One that is narrower has collapsed.
+    collapsed: float = 1e-8,
+) -> str:
     """Return the reason why parameters are degenerate, or an empty text."""
     form = search.form
     if not all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(own)):
         return "its parameters are not finite"
-    if not isinstance(form, SmoothForm):
-        return ""
     base = form.parameters(search.base)
     unit = form.deviation(base)
     wide = form.deviation(own)
     narrowest = form.narrowest(own, unit)
-    if narrowest < COLLAPSED:
+    if narrowest < collapsed:
         return (
             f"it collapsed: its narrowest deviation is {narrowest:.1e} of the base's. "
             "The density has a pole, the base is in other units, or λ is too large"
         )
-    away = objectives.middle(form, own) - objectives.middle(form, base)
+    away = own[0] - base[0]
     far = max((wide / unit).max(), (np.abs(away) / unit).max())
-    if far > FAR:
+    if far > distant:
         return (
             f"it ran away from the base, to {far:.1e} of its deviations: data are in other units "
             "than the base, the log density does not fall far out, as an improper posterior's does "

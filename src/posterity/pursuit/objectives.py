@@ -2,17 +2,15 @@
 
 Objectives are means over draws that are smooth functions of noise. With fixed noise they can be
 maximised to full precision (giordano2024); with fresh noise and minibatches their gradients are
-unbiased. Gradients are assembled on the host from compiled programs of one batch of events each.
-Two of these contain the target; the others, for families whose gradients have no closed form, are
-compiled once per family and number of components, for all targets and numbers of draws.
+unbiased. The target is evaluated by compiled programs of one batch of events each; what is left of
+a gradient has a closed form.
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.special
 from jaxtyping import Bool, Float, PyTree
@@ -20,12 +18,11 @@ from jaxtyping import Bool, Float, PyTree
 from posterity.arrays import keys
 from posterity.arrays.search import lbfgs
 from posterity.arrays.typing import KeyArray, Real
-from posterity.families.forms import ExactForm, FreeForm
+from posterity.families.gaussian_forms import GaussianForm
+from posterity.inference.modes import in_batches
 from posterity.pursuit.target import Target
 from posterity.runtime.programs import jitted
 
-compiled = functools.partial(jitted, static_argnums=0)
-"""Decorator ``jitted`` for functions whose first argument is a (static) free form."""
 _quiet = functools.partial(np.errstate, over="ignore", divide="ignore", invalid="ignore")
 """Decorator of numeric functions whose results may not be finite, which their callers check."""
 BATCH = 128
@@ -38,8 +35,8 @@ Look = Callable[[np.ndarray], tuple[Any, np.ndarray]]
 
 
 class Components(NamedTuple):
-    """The mixture ``q_t`` as ``K`` stacked slots, so that one program serves any number of them.
-    Log weights are normalised, and minus infinity for empty slots.
+    """The mixture ``q_t`` as ``K`` stacked slots. Log weights are normalised, and minus infinity
+    for empty slots.
     """
 
     parameters: Any
@@ -49,12 +46,6 @@ class Components(NamedTuple):
 def slot_of(parameters: PyTree, slot: int) -> Any:
     """Return the parameters of one slot."""
     return jax.tree.map(lambda leaf: leaf[slot], parameters)
-
-
-def log_mixture(form: FreeForm, q: Components, z: Real) -> Float[jax.Array, ""]:
-    """Return ``log q(z)`` in nats."""
-    logs = jax.vmap(lambda own: form.log_prob(own, z))(q.parameters)
-    return jax.nn.logsumexp(logs + q.log_weights)
 
 
 class Ratio(NamedTuple):
@@ -92,121 +83,35 @@ def values_and_slopes(
     return jax.vmap(jax.value_and_grad(lambda z: target.estimate(z, key)))(z)
 
 
-@compiled
-def _densities(form: FreeForm, parameters: PyTree, z: Real) -> Any:
-    return jax.vmap(lambda z: jax.vmap(lambda own: form.log_prob(own, z))(parameters))(z)
-
-
 @_quiet()
 def densities(
-    form: FreeForm, parameters: PyTree, z: Float[np.ndarray, "n d"]
+    form: GaussianForm, parameters: PyTree, z: Float[np.ndarray, "n d"]
 ) -> Float[np.ndarray, "n k"]:
     """Return ``log h_k`` of all components at events."""
-    if not isinstance(form, ExactForm):
-        return batched(_densities, (form, parameters), z)
-    slots = range(len(jax.tree.leaves(parameters)[0]))
+    slots = range(len(parameters[0]))
     return np.stack([form.log_prob(slot_of(parameters, slot), z) for slot in slots], 1)
 
 
-@compiled
-def _moved(form: FreeForm, parameters: PyTree, v: Float[Any, " p"]) -> Any:
+@_quiet()
+def moved(form: GaussianForm, parameters: PyTree, v: Float[np.ndarray, " p"]) -> Any:
+    """Return the parameters of a component after a move ``v``."""
     return form.move(parameters, v)
 
 
-@_quiet()
-def moved(form: FreeForm, parameters: PyTree, v: Float[np.ndarray, " p"]) -> Any:
-    """Return the parameters of a component after a move ``v``."""
-    if isinstance(form, ExactForm):
-        return form.move(parameters, v)
-    return jax.tree.map(np.asarray, _moved(form, parameters, v))
-
-
-def _draws(form: FreeForm, own: PyTree, v: Float[Any, " p"], noise: PyTree) -> Any:
-    return jax.vmap(lambda noise: form.draw(form.move(own, v), noise))(noise)
-
-
-_drawn = compiled(_draws)
-
-
-@compiled
-def _entropy_and_pull(form: FreeForm, v: Any, own: PyTree, noise: Any, slopes: Any) -> Any:
-    """Return a moved component's entropy, its gradient, and the gradient of draws times slopes."""
-    entropy = jax.value_and_grad(lambda v: form.entropy(form.move(own, v)))
-    return *entropy(v), jax.grad(lambda v: (_draws(form, own, v, noise) * slopes).sum())(v)
-
-
-@compiled
-def _mixture(form: FreeForm, v: Any, start: Components, shares: Any, z: Any) -> Any:
-    """Return ``log q`` at events, and the gradients of its weighted sum in events and in ``v``."""
-    used = jnp.isfinite(start.log_weights)
-    # Empty slots copy a used one, as masking the result would leave NaN in their gradient.
-    place = jnp.where(used, jnp.arange(len(used)), jnp.argmax(used))
-
-    def logs(z: Any, v: Any) -> Any:
-        logits = jnp.where(used, jnp.where(used, start.log_weights, 0.0) + v[:, -1], -jnp.inf)
-        own = jax.tree.map(
-            lambda leaf: leaf[place], jax.vmap(form.move)(start.parameters, v[:, :-1])
-        )
-        q = Components(own, jax.nn.log_softmax(logits))
-        return jax.vmap(lambda z: log_mixture(form, q, z))(z)
-
-    values, pull = jax.vjp(logs, z, v)
-    return values, *pull(shares)
-
-
-def batched(program: Callable[..., Any], arguments: tuple[Any, ...], *rows: PyTree) -> Any:
-    """Return ``program(*arguments, *rows)`` for rows (n, ...), in batches, as NumPy arrays."""
-    parts = [program(*arguments, *batch) for _, batch in _batches(rows)]
-    count = len(jax.tree.leaves(rows)[0])
-    if count == BATCH:
-        return jax.tree.map(np.asarray, parts[0])
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *parts)
-
-
-def _batches(rows: PyTree) -> Iterator[tuple[Float[np.ndarray, " batch"], Any]]:
-    """Yield batches of rows with a mask: 1 for each row, 0 for copies of the last as padding."""
-    count = len(jax.tree.leaves(rows)[0])
-    for begin in range(0, count, BATCH):
-        places = np.arange(begin, begin + BATCH)
-        at = slice(begin, begin + BATCH)
-        if begin + BATCH > count:
-            at = np.minimum(places, count - 1)
-        yield (places < count).astype(float), jax.tree.map(lambda leaf, at=at: leaf[at], rows)
+def batched(program: Callable[..., Any], arguments: tuple[Any, ...], rows: PyTree) -> Any:
+    """Return ``program(*arguments, rows)`` for rows (n, ...), in batches, as NumPy arrays."""
+    return in_batches(functools.partial(program, *arguments), rows, BATCH)
 
 
 @_quiet()
-def drawn(form: FreeForm, own: PyTree, noise: Any, v: Float[Any, " p"] | None = None) -> Any:
+def drawn(form: GaussianForm, own: PyTree, noise: Any, v: Float[Any, " p"] | None = None) -> Any:
     """Return draws (n, d) of one component, moved by ``v``."""
-    if isinstance(form, ExactForm):
-        return form.draw(own if v is None else form.move(own, v), noise)
-    return batched(_drawn, (form, own, np.zeros(form.moves) if v is None else v), noise)
-
-
-def middle(form: FreeForm, parameters: PyTree) -> Float[np.ndarray, " d"]:
-    """Return the event of zero noise."""
-    return drawn(form, parameters, np.zeros((1, form.noise_size)))[0]
-
-
-@_quiet()
-def _pulled(
-    form: FreeForm, v: Any, own: PyTree, noise: Any, slopes: Any
-) -> tuple[float, Float[np.ndarray, " p"], Float[np.ndarray, " p"]]:
-    """Return :func:`_entropy_and_pull` for any number of draws."""
-    if isinstance(form, ExactForm):
-        entropy = float(form.entropy(form.move(own, v)))
-        return entropy, form.widening, form.pull(own, v, noise, slopes)
-    entropy = 0.0
-    turn = np.zeros(len(v))
-    total = np.zeros(len(v))
-    for real, (some, slope) in _batches((noise, slopes)):
-        entropy, turn, pull = _entropy_and_pull(form, v, own, some, slope * real[:, None])
-        total += np.asarray(pull)
-    return float(entropy), np.asarray(turn), total
+    return form.draw(own if v is None else form.move(own, v), noise)
 
 
 @_quiet()
 def mixture(
-    form: FreeForm,
+    form: GaussianForm,
     v: Float[np.ndarray, "k p1"],
     start: Components,
     shares: Float[np.ndarray, " n"],
@@ -215,22 +120,7 @@ def mixture(
     """Return ``log q`` of a mixture moved by ``v``, and the gradients of its sum weighted by
     ``shares`` in the events and in ``v``.
     """
-    if isinstance(form, ExactForm):
-        return _exact_mixture(form, v, start, shares, z)
-    parts = []
-    total = np.zeros(v.shape)
-    for real, (share, some) in _batches((shares, z)):
-        *own, turn = _mixture(form, v, start, share * real, some)
-        parts.append(own)
-        total += np.asarray(turn)
-    logs, slopes = (np.concatenate(own)[: len(z)] for own in zip(*parts, strict=True))
-    return logs, slopes, total
-
-
-def _exact_mixture(
-    form: ExactForm, v: np.ndarray, start: Components, shares: np.ndarray, z: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    logits = np.asarray(start.log_weights) + v[:, -1]
+    logits = start.log_weights + v[:, -1]
     weights = scipy.special.softmax(logits)
     total = np.zeros(v.shape)
     used = np.flatnonzero(weights).tolist()
@@ -253,7 +143,7 @@ def _exact_mixture(
 
 @_quiet()
 def mixed(
-    form: FreeForm, ratio: Ratio, z: Float[np.ndarray, "n d"]
+    form: GaussianForm, ratio: Ratio, z: Float[np.ndarray, "n d"]
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n d"]]:
     """Return the values that a ratio subtracts from ``log L`` at events, and their gradients."""
     if ratio.q is None:
@@ -273,7 +163,7 @@ class Optimum(NamedTuple):
 
 
 def component(
-    form: FreeForm,
+    form: GaussianForm,
     noise: Any,
     target: Target,
     start: PyTree,
@@ -290,14 +180,15 @@ def component(
         log_l, up = batched(values_and_slopes, (target, key), z)
         taken, down = mixed(form, ratio, z)
         with np.errstate(invalid="ignore"):  # where the density is not finite
-            entropy, turn, pull = _pulled(form, v, start, noise, (up - down) * (lam / len(z)))
-            return entropy + lam * (log_l - taken).mean(), turn + pull
+            entropy = form.entropy(form.move(start, v))
+            pull = form.pull(start, v, noise, (up - down) * (lam / len(z)))
+            return entropy + lam * (log_l - taken).mean(), form.widening + pull
 
     return look
 
 
 def joint(
-    form: FreeForm,
+    form: GaussianForm,
     noise: Any,
     target: Target,
     start: Components,
@@ -332,7 +223,7 @@ def joint(
             slope[:, -1] += weights * (gaps - value)
             slopes = np.split(up * shares[:, None] - down, len(used))
         for slot, (moves, law), rows in zip(used, own, slopes, strict=True):
-            slope[slot, :-1] += _pulled(form, moves, law, noise, rows)[2]
+            slope[slot, :-1] += form.pull(law, moves, noise, rows)
         return value + (first[0] * v).sum(), slope
 
     return look
@@ -350,7 +241,7 @@ def maximised(look: Look, v: Float[np.ndarray, "..."], *, most: int = 300) -> Op
 
 
 def maximised_by_adam(
-    form: FreeForm,
+    form: GaussianForm,
     look: Callable[[Any, jax.Array], Look],
     v: Float[np.ndarray, "..."],
     *,
@@ -387,14 +278,12 @@ def _adam(iterations: int, *, rate: float = 0.05, steepest: float = 100.0) -> An
     )
 
 
-@compiled
+@functools.partial(jitted, static_argnums=0)
 def _move(iterations: int, slope: Any, state: Any) -> Any:
     """Return a step of Adam, and its state after that."""
     return _adam(iterations).update(slope, state)
 
 
-def noise(form: FreeForm, key: KeyArray, number: int) -> Any:
-    """Draw noise for ``number`` draws: normals (number, noise_size), or a key for each."""
-    if not form.smooth:
-        return jax.random.split(keys.of_jax(key), number)
-    return keys.of_numpy(key).standard_normal((number, form.noise_size))
+def noise(form: GaussianForm, key: KeyArray, number: int) -> Float[np.ndarray, "n d"]:
+    """Draw noise for ``number`` draws."""
+    return keys.of_numpy(key).standard_normal((number, form.size))

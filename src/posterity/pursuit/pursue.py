@@ -27,13 +27,11 @@ from posterity.families import (
     DiagonalGaussian,
     Distribution,
     Gaussian,
-    LowRankGaussian,
     Transformed,
 )
 from posterity.families.free_forms import event_of, form_of
 from posterity.families.unconstrained import unconstrained
 from posterity.inference.modes import RULE, unsearched
-from posterity.pursuit import weights as rules
 from posterity.pursuit.component import Refusal, polished, with_component
 from posterity.pursuit.result import Covered, Pursuit, Refused, Row
 from posterity.pursuit.schedules import Best, LambdaSchedule
@@ -44,20 +42,15 @@ from posterity.status import Progress, ProgressCallback, Status
 
 NODES = 128  # Least number of nodes of the objectives; by default four per dimension of the noise
 ROOM = 4_000_000  # Most numbers in the nodes by default
-SLOTS = 9  # The number of slots for components is a multiple of this
-TURNS = 4  # Most searches for a component per requested component
 SAMPLES = 2048
 """Draws of each component for the estimate of the ELBO; a tenth with minibatches."""
-FRESH = 1 << 18
-"""Most draws of the base in the last search: enough for a tolerance of 1.2e-5 nats."""
 MOST = 1 << 28  # Most densities in memory, of all components at all draws
 POLISH = one_of("each", "end")
-KINDS = one_of("diagonal", "full", "low-rank")
+KINDS = one_of("diagonal", "full")
 SCHEDULE = Constraint(
     "a schedule of λ: Best(), Fixed(1.0), Schedule(function) or Flatness() of posterity.pursuit",
     lambda own: isinstance(own, LambdaSchedule),
 )
-RANK = 4
 LOOK = "Pass DiagonalGaussian.from_standard(mean, variance), say, as wide as the posterior may be."
 
 
@@ -69,7 +62,6 @@ def pursue(
     components: int = 8,
     key: KeyArray | None = None,
     schedule: Any = None,
-    weights: str = "corrective",
     polish: str | None = "each",
     attempts: int = 64,
     finalists: int = 3,
@@ -87,14 +79,12 @@ def pursue(
         target: function ``log L(z)`` of one event in JAX, in nats and up to a constant; or
             :class:`~posterity.pursuit.Joint` of a model, a prior and records.
         base: law of the components' family, or the path of its file, as wide as the posterior may
-            be: the search starts from its draws. Bounded events need
-            :class:`~posterity.families.Transformed`. With a ``Joint`` also ``"diagonal"``,
-            ``"full"`` or ``"low-rank"``, for Gaussians over the prior's unconstrained coordinates.
+            be: the search starts from its draws. A Gaussian or a DiagonalGaussian; bounded events
+            need :class:`~posterity.families.Transformed` of one. With a ``Joint`` also ``"full"``
+            or ``"diagonal"``, for Gaussians over the prior's unconstrained coordinates.
         components: largest number of components.
         key: random key, ``jax.random.key(0)`` by default.
         schedule: schedule of λ; by default several values are tried for each component.
-        weights: rule for the weights after each component: ``"corrective"`` optimises all of them,
-            ``"line"`` only the new one, ``"harmonic"`` sets it to 2/(t + 2).
         polish: when to optimise all components together by the ELBO: after ``"each"`` component,
             at the ``"end"``, or never (None).
         attempts: number of starts of the search for peaks, for each component; half are draws of
@@ -102,8 +92,8 @@ def pursue(
         finalists: number of peaks at which components are fitted; the best one stays.
         samples: number of draws of each component for the estimate of the ELBO.
         nodes: number of fixed draws in the objectives.
-        iterations: number of steps of Adam, for families other than Gaussians and for minibatches;
-            up to three times as many for a first component that moves far.
+        iterations: number of steps of Adam with minibatches; up to three times as many for a first
+            component that moves far.
         tolerance: largest distance from the target in nats, estimated by the mixture's own draws,
             of a converged mixture; also what the starts of a last search may have missed, about
             three over their number, so that 0.01 requires 300 starts.
@@ -134,7 +124,6 @@ def pursue(
     target = as_target(target)
     origin = _base(base, target)
     POLISH.or_none().check(polish=polish)
-    rules.RULE.check(weights=weights)
     COUNT.check(
         components=components, attempts=attempts, finalists=finalists, iterations=iterations
     )
@@ -149,13 +138,13 @@ def pursue(
         if form is None:
             raise UsageError(
                 found=f"a base {own!r}",
-                expected="one law of a reparameterised family: DiagonalGaussian, Gaussian, "
-                "LowRankGaussian, Gamma, Beta, Dirichlet, ..., a Product of these, or Transformed",
+                expected="DiagonalGaussian or Gaussian, or Transformed of these for events with "
+                "bounds and for those of several parts",
                 fix=LOOK,
             )
         # With fewer than four nodes per dimension, covariances would overfit the nodes; in
         # thousands of dimensions memory limits their number.
-        enough = max(NODES, min(4 * form.noise_size, ROOM // form.noise_size))
+        enough = max(NODES, min(4 * form.size, ROOM // form.size))
         whole = Free(target, supports, event_of(own))
         schedule = schedule or Best()
         free = traced_at(whole, jax.ShapeDtypeStruct((form.size,), np.float64), origin)
@@ -169,7 +158,6 @@ def pursue(
                 fix="Lower components, which are added only while they help, or samples.",
             )
         settings: dict[str, Any] = {
-            "rule": weights,
             "polish": polish,
             "attempts": attempts,
             "finalists": min(finalists, attempts),
@@ -177,16 +165,13 @@ def pursue(
             "nodes": nodes_of(form, nodes or enough),
             "iterations": iterations,
         }
-        noisy = few or not form.smooth
-        search = Search(form, free, origin, own, key, schedule, noisy=noisy, **settings)
+        search = Search(form, free, origin, own, key, schedule, noisy=few, **settings)
         first = None if start is None else loaded(start)
         parts = {"target": free, "base": origin, "key": key, "schedule": schedule}
         parts |= {"start": first, "settings": settings}
         with opened(checkpoint, "pursue", parts) as kept:
-            # One more slot, to test at the end whether another component would help. Slots are
-            # rounded up to a multiple, so that fewer programs are compiled.
-            slots = components + 1 if components == 1 else -(-(components + 1) // SLOTS) * SLOTS
-            state = _initial(search, kept, first, components, slots)
+            # One more slot, to test at the end whether another component would help.
+            state = _initial(search, kept, first, components, components + 1)
             return _driven(search, state, components, tolerance, kept, progress)
 
 
@@ -214,13 +199,10 @@ def _base(base: PyTree, target: Target) -> Distribution:
         u = np.asarray(bijection.ravel(bijection.inverse(jax.tree.map(np.asarray, drawn))))
     mean = np.median(u, 0)
     variance = u.var(0)
-    factor = np.zeros((len(mean), min(RANK, len(mean))))
-    laws = {
-        "full": lambda: Gaussian.from_standard(mean, np.diag(variance)),
-        "diagonal": lambda: DiagonalGaussian.from_standard(mean, variance),
-        "low-rank": lambda: LowRankGaussian.from_standard(mean, factor, variance),
-    }
-    return Transformed.onto(prior, laws[base]())
+    law = DiagonalGaussian.from_standard(mean, variance)
+    if base == "full":
+        law = Gaussian.from_standard(mean, np.diag(variance))
+    return Transformed.onto(prior, law)
 
 
 def _initial(search: Search, kept: Checkpoint, start: PyTree, components: int, count: int) -> State:
@@ -287,6 +269,11 @@ def _driven(
     tolerance: float,
     kept: Checkpoint,
     progress: ProgressCallback | None,
+    *,
+    # Most searches for a component per requested component.
+    turns: int = 4,
+    # Most draws of the base in the last search: enough for a tolerance of 1.2e-5 nats.
+    bound: int = 1 << 18,
 ) -> Pursuit:
     def report(state: State) -> None:
         if kept.path is not None:
@@ -305,17 +292,16 @@ def _driven(
             progress(Progress(len(state.used), components, state.trace[-1].elbo, partial=partial))
 
     # At the end, as many starts as the tolerance requires must find nothing either.
-    fresh = min(math.ceil(-math.log(RULE.chance) / tolerance), FRESH)
+    fresh = min(math.ceil(-math.log(RULE.chance) / tolerance), bound)
     thorough = dataclasses.replace(search, fresh=fresh)
-    smooth = search.form.smooth  # otherwise a search is the same with these starts
 
     def near():
-        return smooth and bool(state.used) and state.gap.at_most <= tolerance
+        return bool(state.used) and state.gap.at_most <= tolerance
 
     more = None
     last = False
     # New components may replace others, so more than ``components`` may be fitted.
-    while len(state.used) < components and more is None and state.number < TURNS * components:
+    while len(state.used) < components and more is None and state.number < turns * components:
         after = with_component(thorough if last else search, state)
         if isinstance(after, State):
             state = polished(search, after) if search.polish == "each" else after
@@ -337,12 +323,9 @@ def _driven(
             fix="Check the log density at draws of the base: where it overflows, mend it or take a "
             "narrower base; for events with bounds take posterity.families.Transformed.",
         )
-    # The mixture's own draws cannot reveal a missed mode, so one more component is searched for,
-    # at its best weight: a step of fixed length may hide what it would add.
+    # The mixture's own draws cannot reveal a missed mode: one more component is searched for.
     if more is None or (more.gain is not None and near() and not last):
-        own = thorough if near() else search
-        greedy = dataclasses.replace(own, rule="line") if own.rule == "harmonic" else own
-        more = with_component(greedy, state, last=near())
+        more = with_component(thorough if near() else search, state, last=near())
     result = _result(search, state, Status.of(0.0, tolerance), more)
     status = _status(search, state, result, more, tolerance)
     if not status.converged:
@@ -391,15 +374,10 @@ def _status(
         f"another component {why}": added,
     }
     reasons = [reason for reason, nats in parts.items() if not nats <= tolerance]
-    hidden = -math.log1p(-result.unseen) if result.starts else math.inf
+    hidden = -math.log1p(-result.unseen) if result.unseen < 1 else math.inf
     left = max(hidden, *parts.values())
-    unknown = (
-        "no start from the base was followed to a mode, so nothing is known of those that are "
-        "missing: a base of Gaussian components has such starts"
-    )
-    if result.starts:
-        missing = unsearched(result.unseen, result.starts, "base", "mixture")
-        unknown = f"{missing}, nor of tails where no draw of the mixture comes"
+    missing = unsearched(result.unseen, result.starts, "base", "mixture")
+    unknown = f"{missing}, nor of tails where no draw of the mixture comes"
     status = Status.of(left, tolerance, tuple(reasons))
     scope = " where it was searched" if status.converged else ""
     return dataclasses.replace(status, reasons=(*status.reasons, unknown), scope=scope)

@@ -11,7 +11,7 @@ from jaxtyping import Float, PyTree
 from posterity.arrays import keys
 from posterity.arrays.typing import KeyArray
 from posterity.families import Distribution, Mixture, Transformed
-from posterity.families.free_forms import FreeForm
+from posterity.families.gaussian_forms import GaussianForm
 from posterity.families.names import names_of, with_names
 from posterity.models.nodes import normal_pairs
 from posterity.pursuit import objectives
@@ -26,13 +26,12 @@ from posterity.pursuit.weights import Estimate, SampleCache, estimate, with_row
 class Search:
     """The settings of a pursuit, which stay constant."""
 
-    form: FreeForm
+    form: GaussianForm
     target: Target  # In the coordinates of components
     origin: Distribution  # The base as it was given
     base: Distribution  # The base over the coordinates of components
     key: KeyArray
     schedule: LambdaSchedule
-    rule: str
     polish: str | None
     attempts: int
     finalists: int
@@ -87,20 +86,9 @@ class Search:
         return with_names(mixture, names_of(self.origin, "components"))
 
 
-def nodes_of(
-    form: FreeForm,
-    number: int,
-    *,
-    quasi: int = 21_000,  # Largest dimension of quasi-random sequences
-) -> Float[np.ndarray, "n noise"]:
+def nodes_of(form: GaussianForm, number: int) -> Float[np.ndarray, "n noise"]:
     """Return quasi-random noise in mirrored pairs, standardised in each dimension."""
-    pairs = max(number // 2, 1)
-    size = form.noise_size
-    if size > quasi:
-        half = np.random.default_rng(0).standard_normal((pairs, size))
-        nodes = np.concatenate([half, -half])
-    else:
-        nodes = normal_pairs(size, pairs)
+    nodes = normal_pairs(form.size, max(number // 2, 1))
     return nodes / nodes.std(0)
 
 
@@ -116,11 +104,6 @@ class State:
     number: int = 0  # Number of components searched for
     evaluations: int = 0
     covered: Covered = dataclasses.field(default_factory=Covered)
-
-    def middles(self, form: FreeForm) -> Float[np.ndarray, "k d"]:
-        """Return the events of zero noise of all slots."""
-        own = (objectives.slot_of(self.parameters, slot) for slot in range(len(self.weights)))
-        return np.stack([objectives.middle(form, parameters) for parameters in own])
 
     @property
     def q(self) -> Components:

@@ -14,17 +14,11 @@ from jaxtyping import Bool, Float, Int
 from posterity.arrays import keys
 from posterity.arrays.search import root_of_inverse
 from posterity.arrays.typing import KeyArray
-from posterity.families.free_forms import FreeForm, SmoothForm
+from posterity.families.gaussian_forms import GaussianForm
 from posterity.inference.modes import RULE, Mode, climbs
 from posterity.pursuit import objectives
 from posterity.pursuit.objectives import Components, Ratio, batched
 from posterity.pursuit.search import Search, State
-
-SCOUTS, FEW, MANY = 256, 320, (4096, 16384)
-"""Least number of points of each kind at which the ratio is evaluated: always, in a last search,
-and, where memory allows, bounds of the number in a last search."""
-WIDEST, NARROW = 10.0, 0.1
-"""Largest width, and width if no curvature is known, in standard deviations of the base."""
 
 
 class Scouted(NamedTuple):
@@ -57,25 +51,30 @@ def scouted(
     key: KeyArray,
     *,
     whole: int = 4_000_000,  # Most numbers in these points
+    # Least number of points of each kind at which the ratio is evaluated.
+    always: int = 256,
+    # The same in a last search.
+    few: int = 320,
+    # Bounds of the number in a last search, where memory allows.
+    many: tuple[int, int] = (4096, 16384),
 ) -> Scouted:
-    """Draw events of the base and, for smooth forms, of the wider base and the widened mixture."""
+    """Draw events of the base, of the wider base, and of the widened mixture."""
     form = search.form
-    count = max(SCOUTS, search.attempts, min(search.fresh, FEW))
+    count = max(always, search.attempts, min(search.fresh, few))
     if search.fresh:  # in proportion to the gradients so far, as far as there is room
-        many = max(np.clip(2 * state.evaluations, *MANY), search.fresh)
-        count = max(count, min(int(many), whole // form.size))
+        enough = max(int(np.clip(2 * state.evaluations, *many)), search.fresh)
+        count = max(count, min(enough, whole // form.size))
     base = form.parameters(search.base)
     noise = objectives.noise(form, key, count)
     events = [objectives.drawn(form, base, noise)]
-    if form.smooth:
-        rng = keys.of_numpy(keys.fold_in(key, count))
-        events.append(objectives.drawn(form, base, RULE.wider * rng.standard_normal(noise.shape)))
-        for slot, number in enumerate(rng.multinomial(count, state.weights) if state.used else ()):
-            if number:  # in a last search half of them are not widened
-                own = rng.standard_normal((number, form.noise_size))
-                own[:: 2 if search.fresh else 1] *= RULE.wider
-                parameters = objectives.slot_of(state.parameters, slot)
-                events.append(objectives.drawn(form, parameters, own))
+    rng = keys.of_numpy(keys.fold_in(key, count))
+    events.append(objectives.drawn(form, base, RULE.wider * rng.standard_normal(noise.shape)))
+    for slot, number in enumerate(rng.multinomial(count, state.weights) if state.used else ()):
+        if number:  # in a last search half of them are not widened
+            own = rng.standard_normal((number, form.size))
+            own[:: 2 if search.fresh else 1] *= RULE.wider
+            parameters = objectives.slot_of(state.parameters, slot)
+            events.append(objectives.drawn(form, parameters, own))
     z = np.concatenate(events)
     log_l = np.asarray(batched(objectives.values, (search.target,), z), np.float64)
     blank = np.isnan(log_l[:count]) | np.isposinf(log_l[:count])
@@ -87,7 +86,7 @@ def scouted(
 
 
 def _log_q(
-    form: FreeForm,
+    form: GaussianForm,
     q: Components,
     z: Float[np.ndarray, "n d"],
     *,
@@ -150,6 +149,10 @@ def tops(
     # peak were as wide as can be.
     negligible: float = -20.0,
     within: int = 8,  # Most peaks within known components that are considered
+    # Largest width, in standard deviations of the base.
+    widest: float = 10.0,
+    # Width if no curvature is known, in standard deviations of the base.
+    narrow: float = 0.1,
 ) -> tuple[list[Top], Bool[np.ndarray, " g"], int]:
     """Climb from points and return the peaks by decreasing score: all outside of the components
     that may have mass, and some within. Also return which climbs ended at a finite value, without
@@ -157,7 +160,6 @@ def tops(
     """
     form = search.form
     begin = points.z[chosen]
-    assert isinstance(form, SmoothForm)
     unit = form.deviation(form.parameters(search.base))
     slopes = functools.partial(batched, objectives.values_and_slopes, (search.target, None))
 
@@ -176,7 +178,7 @@ def tops(
     light = np.zeros(len(ends), bool)
     if state.used:
         heights = batched(objectives.values, (search.target,), ends) - state.log_z
-        light = heights + np.log(np.sqrt(2 * np.pi) * WIDEST * unit).sum() < negligible
+        light = heights + np.log(np.sqrt(2 * np.pi) * widest * unit).sum() < negligible
     found: list[Top] = []
     # Peaks outside of components come first, each group by decreasing height.
     for place in np.lexsort((values, known)):
@@ -187,12 +189,12 @@ def tops(
             continue
         if known[place] and sum(top.known for top in found) >= within:
             break
-        deviation = factor = NARROW * unit
+        deviation = factor = narrow * unit
         if len(row) <= RULE.dense:
             hessian = curvature(row)
             evaluations = evaluations + 2 * len(row)
             if np.isfinite(hessian).all():
-                least_curved = WIDEST**-2
+                least_curved = widest**-2
                 deviation = unit / np.sqrt(np.maximum(np.diagonal(hessian), least_curved))
                 factor = root_of_inverse(hessian / np.outer(unit, unit), unit, least_curved)
         root = factor if factor.ndim == 2 else None
@@ -216,6 +218,6 @@ def _known(
     if not used:
         return np.zeros(len(z), bool)
     logs = objectives.densities(form, parameters, z)[:, used]
-    peaks = objectives.densities(form, parameters, state.middles(form))
-    fall = scipy.special.gammainccinv(form.noise_size / 2, outside)
+    peaks = objectives.densities(form, parameters, parameters[0])
+    fall = scipy.special.gammainccinv(form.size / 2, outside)
     return (logs >= np.diagonal(peaks)[used] - fall).any(1)

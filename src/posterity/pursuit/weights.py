@@ -13,10 +13,8 @@ import scipy.optimize
 import scipy.special
 from jaxtyping import Float
 
-from posterity.arguments import one_of
 from posterity.arrays.search import lbfgs
 
-RULE = one_of("corrective", "line", "harmonic")
 DEAD = 1e-4  # Weight below which a component is removed
 
 
@@ -61,17 +59,17 @@ class SampleCache:
         """Return ``KL(q ‖ p)`` in nats, with ``log ∫ L`` by importance sampling, and the share of
         effective draws. Neither detects a mode that the mixture misses.
         """
-        gaps = self.log_l - self.log_q(weights)
-        with np.errstate(divide="ignore"):
-            logs = np.log(weights)[:, None] + gaps
-        logs = np.where(weights[:, None] > 0, logs, -np.inf)
-        total = scipy.special.logsumexp(logs) - np.log(logs.shape[1])
+        used = weights > 0
+        mass = weights[used, None]
+        gaps = (self.log_l - self.log_q(weights))[used]
+        logs = np.log(mass) + gaps
+        draws = np.log(gaps.shape[1])
+        total = scipy.special.logsumexp(logs) - draws
         # Each component has as many draws, so squares are reweighted to draws from the mixture.
-        squares = 2 * logs - np.where(weights > 0, np.log(np.maximum(weights, 1e-300)), 0)[:, None]
-        second = scipy.special.logsumexp(squares) - np.log(logs.shape[1])
-        terms = np.where(weights[:, None] > 0, np.exp(logs - total) - weights[:, None] * gaps, 0.0)
-        gap = float(total) - self.elbo(weights).value
-        return Estimate(gap, estimate(terms).standard_error), float(np.exp(2 * total - second))
+        second = scipy.special.logsumexp(2 * logs - np.log(mass)) - draws
+        error = estimate(np.exp(logs - total) - mass * gaps).standard_error
+        gap = float(total) - estimate(mass * gaps).value
+        return Estimate(gap, error), float(np.exp(2 * total - second))
 
     def tail(self, weights: Float[np.ndarray, " k"], share: float) -> float:
         """Return the quantile of ``log q`` at this share of the mixture's own draws."""
@@ -125,11 +123,6 @@ def line(
     else:
         alpha = scipy.special.expit(scipy.optimize.brentq(slope, -sure, sure, xtol=1e-6))
     return with_row((1 - alpha) * weights, slot, alpha)
-
-
-def harmonic(weights: Float[np.ndarray, " k"], slot: int, t: int) -> Float[np.ndarray, " k"]:
-    """Return the weights after Frank and Wolfe's step ``α = 2/(t + 2)``, without any search."""
-    return with_row((1 - 2 / (t + 2)) * weights, slot, 2 / (t + 2))
 
 
 def corrective(

@@ -41,7 +41,6 @@ def section(
             found=f"records in {str(path)!r}, and a {type(value).__name__} that does not say what "
             "it predicts",
             expected="a regression with its recipe, as posterity fit writes it, or its student",
-            fix="Leave the data out, and see posterity evaluate for other models.",
         )
     found = predicted(
         value, provenance, path, recipe=recipe, reading=reading, level=level, scored=True

@@ -198,9 +198,7 @@ class _Page:
             self._posterior(source, source.posterior, add)
         else:
             raise UsageError(
-                found=f"a {source.kind} without a posterior",
-                expected="a result with one",
-                fix="Pass its student, or its posterior.",
+                found=f"a {source.kind} without a posterior", expected="a result with one"
             )
         state = source.provenance.get("status")
         if state:

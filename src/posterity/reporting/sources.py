@@ -17,7 +17,7 @@ from posterity.errors import ArtifactError, PosterityError, StructureError, Usag
 from posterity.families.distribution import Distribution
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt
-from posterity.runtime.files import named
+from posterity.runtime.files import check_regular, named
 from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.sites import sites_in, under
 
@@ -85,12 +85,7 @@ def read(source: object) -> Source:
     if isinstance(source, str | os.PathLike):
         site, path = named(source)
         name = site or path.name
-        if path.exists() and not path.is_file():
-            raise ArtifactError(
-                found=f"{str(path)!r}, which is no regular file",
-                expected="a file that posterity wrote",
-                fix="Name files, each by its path.",
-            )
+        check_regular(path)
         start = b""
         with contextlib.suppress(OSError), path.open("rb") as file:  # raised when the file is read
             start = file.read(1)
@@ -168,7 +163,7 @@ def subjects_of(sources: Iterable[object]) -> Subjects:
     """
     known = [read(source) for source in sources]
     if not known:
-        raise UsageError(found="no file", expected="one at least", fix="Name what to report.")
+        raise UsageError(found="no file", expected="one at least")
     receipts = [one for one in known if isinstance(one.value, Receipt)]
     others = [one for one in known if not isinstance(one.value, Receipt)]
     by_digest = {one.digest: one for one in others if isinstance(one.posterior, Ledger)}

@@ -87,7 +87,6 @@ def ratios_of(recipe: Recipe | None, rows: Iterable[Any], level: float) -> Itera
         raise UsageError(
             found=f"ratios of {what}",
             expected=f"a regression with a log or logit link: {', '.join(RATIOS)}",
-            fix="Leave --ratios out.",
         )
     for row in rows:
         ratio = effects[row.name].ratio if row.name in effects else ""

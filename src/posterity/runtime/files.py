@@ -22,9 +22,7 @@ def check_regular(path: Path) -> None:
     # A name that is too long counts as a file that does not exist.
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         raise ArtifactError(
-            found=f"{str(path)!r}, which is a pipe or a device",
-            expected="a regular file",
-            fix="Write its content to a file first.",
+            found=f"{str(path)!r}, which is a pipe or a device", expected="a regular file"
         )
 
 
@@ -76,7 +74,6 @@ def writing(path: Path) -> Iterator[None]:
         raise ArtifactError(
             found=f"output {os.fspath(path)!r} that cannot be written ({reason})",
             expected="a writable path in a folder that exists",
-            fix="Choose another output, or change permissions or free space; it was not changed.",
         ) from error
 
 

@@ -66,7 +66,6 @@ def design(
         raise StructureError(
             found="; ".join([f"no records in {str(path)!r}{why}", *strange]),
             expected="at least one",
-            fix="Add records.",
         )
     reading, notes = labelled(cells, recipe, reading, wanted)
     notes += [*strange, *(note for name, note in cells.notes if name in wanted)]
@@ -238,5 +237,4 @@ def _check_target(design: Design, recipe: Recipe, path: Path) -> None:
     raise ParameterError(
         found=f"{y[at]:g} in line {design.lines[at]} of target {recipe.target!r} in {str(path)!r}",
         expected=expected,
-        fix="Correct the column, or choose another --model.",
     )

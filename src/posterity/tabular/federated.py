@@ -111,7 +111,6 @@ def arranged(
         raise StructureError(
             found=f"a prior or ledger of coefficients {some(names)}",
             expected=f"those of each class in the model's order, {some(of_classes)}",
-            fix="Leave the prior out, or put its coefficients in this order.",
         )
     order = dict.fromkeys(by_column(prior, len(names)), names)
     prior = with_columns(ordered(prior, order, "the prior", "the records"), names)

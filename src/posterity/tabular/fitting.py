@@ -190,7 +190,6 @@ def imputed(fits: Sequence[Fit]) -> Fit:
             found=f"tables of {', '.join(str(own.records) for own in fits)} records, or a "
             f"posterior {posteriors[0]!r}",
             expected="the same records in each imputed table, and a full Gaussian",
-            fix="Impute all missing values, and fit a regression with --family gaussian.",
         )
     names = names_of(posteriors[0])[""]
     posteriors = [in_order(q, {"": names}, "a table", "the first") for q in posteriors]
@@ -323,9 +322,7 @@ def prior_of(names: tuple[str, ...], recipe: Recipe, known: Any) -> Any:
         unknown = [name for name in recipe.prior_sd if name not in known_names]
         if unknown:
             raise UsageError(
-                found=f"--prior-sd for {unknown[0]!r}",
-                expected=f"coefficients among {some(names)}",
-                fix="Use one of these names, or leave it out.",
+                found=f"--prior-sd for {unknown[0]!r}", expected=f"coefficients among {some(names)}"
             )
         sd = np.array(recipe.deviations())
         if recipe.family == "diagonal":

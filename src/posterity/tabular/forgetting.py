@@ -94,7 +94,6 @@ def _recipe_of(ledger: Ledger, provenance: Mapping[str, str], site: str) -> Reci
         raise StructureError(
             found=f"a ledger of {some(list(ledger.sites))}, without site {site!r}",
             expected="one of its sites",
-            fix="Correct --site.",
         )
     if recipe is None or recipe.own or "" not in names_of(ledger.prior):
         raise StructureError(

@@ -232,7 +232,6 @@ def _columns(personal: "Columns", sites: Sequence[Alone], inputs: Inputs) -> Any
         raise UsageError(
             found="--personal with files of coefficients of each site's own (--own)",
             expected="the files of posterity fit, without --own",
-            fix="Leave --personal out.",
         )
     each = (names_of(getattr(one.value, "prior", one.value)).get("", ()) for one in sites)
     names = tuple(dict.fromkeys(name for own in each for name in own))

@@ -201,7 +201,6 @@ def with_labels(recipe: Recipe, reading: Reading) -> Recipe:
         raise UsageError(
             found=f"--category {other} which is none of the model's",
             expected=f"a category of its recipe, among {list(recipe.categories)}",
-            fix="Leave --category out.",
         )
     return recipe
 
@@ -278,7 +277,6 @@ def personal_of(columns: Columns, names: Sequence[str]) -> Any:
             raise UsageError(
                 found=f"a column twice in model.personal: {some(list(map(str, columns)))}",
                 expected="each column once, by its name or its number",
-                fix="Leave one out.",
             )
         places |= dict.fromkeys(own, given)
     if isinstance(columns, Mapping):

@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from numbers import Real
 from typing import Any
 
-from posterity.arguments import FLAG, POSITIVE, Constraint, number_of, one_of
+from posterity.arguments import FINITE, FLAG, POSITIVE, Constraint, instance, one_of
 
 COUNTS = ("poisson", "negative-binomial")
 DISPERSED = ("negative-binomial", "gamma")
@@ -81,8 +80,7 @@ def _is_factor(factor: Any) -> bool:
     return False
 
 
-_FINITE = Constraint("a finite number", number_of(Real, lambda x: math.isfinite(float(x))))
-_TEXT = Constraint("a text", lambda value: isinstance(value, str))
+_TEXT = instance("a text", str)
 _ESTIMATED = Constraint(
     f"a positive number, or {ESTIMATE!r}", lambda x: x == ESTIMATE or POSITIVE.allows(x)
 ).or_none()
@@ -106,7 +104,7 @@ FIELDS: Mapping[str, Constraint] = {
     "weighting": one_of(*WEIGHTINGS).or_none(),
     "terms": _TERM,
     "categories": _LEVELS,
-    "center": _FINITE,
+    "center": FINITE,
     **dict.fromkeys(("scale", "prior_sd", "cuts"), POSITIVE),
     "intercept": FLAG,
     "hazard": one_of(*HAZARDS, SPLINE).or_none(),
@@ -115,7 +113,7 @@ FIELDS: Mapping[str, Constraint] = {
 }
 """The condition on each option; for lists and dictionaries, on each of their values."""
 CONTAINERS = {
-    dict: Constraint("values by name", lambda value: isinstance(value, Mapping)),
-    tuple: Constraint("a tuple", lambda value: isinstance(value, tuple | list)),
+    dict: instance("values by name", Mapping),
+    tuple: instance("a tuple", tuple, list),
 }
 """The condition on dictionaries and lists of options."""

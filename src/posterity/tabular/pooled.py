@@ -192,7 +192,6 @@ def own_coefficients(
         raise StructureError(
             found=f"a posterior of {some(names)}",
             expected=f"the recipe's coefficients, including {some(sorted(missing))}",
-            fix="Pass the file that fit, fuse or federate wrote.",
         )
     strata = recipe.stratified
     result = {}
@@ -231,7 +230,6 @@ def _prior_of_one(value: Any, recipe: Recipe) -> tuple[np.ndarray, np.ndarray]:
         raise StructureError(
             found="records of a site without coefficients in the posterior, and no prior",
             expected="a ledger, whose prior includes them",
-            fix="Predict from the file that fit, fuse or federate wrote.",
         )
     _, (prior,), names = gaussians(value.prior)
     one = recipe.replaced(strata=recipe.strata[:1]).coefficients()

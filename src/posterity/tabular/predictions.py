@@ -1,6 +1,5 @@
 """Predictions of a table's records by a file, as a table of their own, and their scores."""
 
-import csv
 import dataclasses
 import functools
 import io
@@ -42,7 +41,8 @@ from posterity.tabular.records import (
 from posterity.tabular.rows import Design
 from posterity.tabular.scores import log_of_moments, scores
 from posterity.tabular.sites import sites_in, together
-from posterity.tabular.tables.reader import as_text, clean, read_cells
+from posterity.tabular.tables.files import as_csv
+from posterity.tabular.tables.reader import clean, read_cells
 from posterity.tabular.units import suspicious
 
 FORMATS = (".csv", ".npz", ".json")
@@ -87,27 +87,22 @@ class Predicted:
         keep = keep or {}
         columns = columns_of(self.parts)
         ending = path.suffix.lower()
-        binary = io.BytesIO()
-        text = io.StringIO()
         if ending == ".npz":
+            binary = io.BytesIO()
             np.savez(binary, **keep, **self.parts)  # pyright: ignore[reportArgumentType]
+            content = binary.getvalue()
         elif ending == ".json":
             known: dict[str, Any] = {name: own.tolist() for name, own in keep.items()}
             for name, own in columns.items():
                 cells = own.tolist()
                 known[name] = [cell if math.isfinite(cell) else None for cell in cells]
-            text.write(json.dumps(known, allow_nan=False) + "\n")
+            content = json.dumps(known, allow_nan=False).encode() + b"\n"
         else:
-            writer = csv.writer(text, lineterminator="\n")
-            writer.writerow([*map(as_text, keep), *columns])
-            beside = [[as_text(text) for text in own.tolist()] for own in keep.values()]
-            numbers = [own.tolist() for own in columns.values()]
-            count = len(next(iter(self.parts.values())))
-            for place in range(count):
-                cells = (own[place] for own in numbers)
-                texts = ("" if cell != cell else f"{cell:.9g}" for cell in cells)
-                writer.writerow([*(own[place] for own in beside), *texts])
-        write_file(path, binary.getvalue() or text.getvalue().encode())
+            beside = (own.tolist() for own in keep.values())
+            numbers = (map(_rounded, own.tolist()) for own in columns.values())
+            rows = zip(*beside, *numbers, strict=True)
+            content = as_csv([(*keep, *columns), *rows]).encode()
+        write_file(path, content)
 
     def scores(
         self, level: float, labels: np.ndarray | None = None
@@ -130,6 +125,11 @@ class Predicted:
         names = np.array([]) if labels is None else labels[self.kept]
         groups = {str(name): score(names == name) for name in np.unique(names)}
         return score(slice(None)), groups
+
+
+def _rounded(value: float) -> float | str:
+    """Return a number in nine digits; no text if it is missing."""
+    return "" if math.isnan(value) else float(f"{value:.9g}")
 
 
 def joined(several: Mapping[str, Predicted]) -> tuple[Predicted, np.ndarray | None]:

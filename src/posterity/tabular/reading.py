@@ -50,7 +50,6 @@ class Reading:
             raise UsageError(
                 found=f"a column {twice[0]!r} in {str(cells.path)!r} and another renamed to it",
                 expected="one column of each name",
-                fix="Leave --rename out, or remove the other column from the table.",
             )
         cells = cells._replace(header=header)
         if not self.missing:
@@ -126,7 +125,6 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
         raise UsageError(
             found=f"{twice[0]!r} in two of --columns, {', '.join(FLAGS.values())}",
             expected="a column in one role",
-            fix="Leave it out of one of them.",
         )
     if recipe.columns is not None:
         used = columns
@@ -163,7 +161,6 @@ def column_named(name: str, cells: Cells) -> str:
     raise StructureError(
         found=f"no column {name!r} in {str(cells.path)!r}, which has {some(cells.header)}",
         expected="a column of the table",
-        fix="Use a name in the table's header.",
     )
 
 
@@ -217,9 +214,7 @@ def _check_names(recipe: Recipe, used: Sequence[str], path: Path, *, most: int =
         unknown = [name for name in names if name not in known]
         if unknown:
             raise UsageError(
-                found=f"{flag} for {unknown[0]!r}",
-                expected=f"one of the columns {some(known)}",
-                fix="Leave it out, or use the column's name in the table.",
+                found=f"{flag} for {unknown[0]!r}", expected=f"one of the columns {some(known)}"
             )
     if len(used) > most:
         raise StructureError(
@@ -229,7 +224,5 @@ def _check_names(recipe: Recipe, used: Sequence[str], path: Path, *, most: int =
         )
     if not used and not recipe.intercept:
         raise StructureError(
-            found=f"no columns but the target in {str(path)!r}",
-            expected="at least one more column",
-            fix="Add columns, or leave --no-intercept out.",
+            found=f"no columns but the target in {str(path)!r}", expected="at least one more column"
         )

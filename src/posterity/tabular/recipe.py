@@ -377,10 +377,8 @@ def recipe_in(provenance: Mapping[str, str]) -> Recipe | None:
         return None
     options = _frozen(parsed(provenance[RECIPE], RECIPE))
     version = options.pop("version", None)
-    strange = sorted(options.keys() - FIELDS.keys())
-    if strange:
-        raise altered(cut(f"a recipe with {strange[0]} = {json.dumps(options[strange[0]])}"))
-    if version != VERSION or "model" not in options or options.get("columns") is None:
+    known = version == VERSION and {"model"} <= options.keys() <= FIELDS.keys()
+    if not known or options.get("columns") is None:
         raise altered(cut(f"a recipe of version {version} with {', '.join(options)}"))
     try:
         _check_options(options)

@@ -195,7 +195,6 @@ def check_model(ledger: Mapping[str, str], configured: Mapping[str, str]) -> Non
         raise StructureError(
             found=f"a ledger and a configuration that differ: {_differing(mine, theirs, odd)}",
             expected="the model, columns and units by which the ledger was made",
-            fix="Use the configuration of that federation.",
         )
 
 

@@ -146,7 +146,6 @@ def read_inputs(
         raise UsageError(
             found=f"--array {array} beside {str(path)!r}",
             expected="the name of an array in an .npz file",
-            fix="Leave --array out.",
         )
     label = known if target is None else clean(target)
     if path.suffix in ARRAYS:
@@ -160,7 +159,6 @@ def read_inputs(
         raise StructureError(
             found=f"columns {some(names)} in {str(path)!r}",
             expected=f"the target {target!r} among them, and others to predict it from",
-            fix="Set --target to its name in the table, or leave it out.",
         )
     x = table.x
     if x.dtype.kind not in "biuf" or x.ndim < 2 or not x.size:
@@ -222,9 +220,7 @@ def _refused(path: Path, expected: str = "arrays as their names say") -> Iterato
         yield
     except Exception as error:
         raise ArtifactError(
-            found=f"data {str(path)!r} that cannot be read ({error})",
-            expected=expected,
-            fix="Check the path and the file.",
+            found=f"data {str(path)!r} that cannot be read ({error})", expected=expected
         ) from error
 
 
@@ -287,7 +283,6 @@ def read_sites(
                 raise StructureError(
                     found=f"only the column {target or TARGET!r}, which is the target",
                     expected="columns to predict it from, or model.intercept = true",
-                    fix="Add columns, or name another target.",
                 )
     return tables
 
@@ -298,9 +293,7 @@ def _with_intercept(table: Table, intercept: bool) -> Table:
     names = table.names
     if intercept and INTERCEPT in names:
         raise StructureError(
-            found=f"a column {INTERCEPT!r}, and model.intercept = true",
-            expected="one of them",
-            fix="Leave model.intercept out, or rename the column.",
+            found=f"a column {INTERCEPT!r}, and model.intercept = true", expected="one of them"
         )
     if not intercept or table.y is None or np.ndim(x) != 2:  # the model refuses it
         return table
@@ -359,5 +352,4 @@ def _check_target(label: str, names: Sequence[str], of: str) -> None:
         raise StructureError(
             found=f"the target {label!r} among the columns of {of}",
             expected="a target that is not also an input",
-            fix="Set model.target to another column, or rename one.",
         )

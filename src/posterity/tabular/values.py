@@ -64,7 +64,6 @@ def values_of(
             raise UsageError(
                 found=f"--convert for {name!r}",
                 expected=f"one of the numeric columns {some(numeric)}",
-                fix="Leave it out, or use the column's name in the model.",
             )
         values[name] = values[name] * factor
     for name in wanted:
@@ -257,7 +256,6 @@ def _levels(cells: Cells, name: str, levels: Sequence[str], own: Sequence[str]) 
         raise UsageError(
             found=f"{len(own)} levels in --category {name}",
             expected=f"the table's own text for each of {some(list(levels))}, in this order",
-            fix="List all, also those that do not occur in this table.",
         )
     place = {as_level(text): index for index, text in enumerate(own)}
     texts = [as_level(cell) for cell in cells.column(name)]

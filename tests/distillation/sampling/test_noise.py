@@ -91,13 +91,7 @@ def test_hash_and_sum_are_one_loop():
 
 def test_what_makes_no_sense_is_said():
     key = jax.random.key(0)
-    with pytest.raises(UsageError, match="'binomial' or 'normal'"):
-        noise.normal(key, np.zeros(2, np.float32), "cauchy")
-    with pytest.raises(UsageError, match="floating point"):
-        noise.normal(key, np.zeros(2, np.int32))
     with pytest.raises(UsageError, match="typed key"):
         noise.normal(jax.random.key_data(key), np.zeros(2, np.float32))
-    with pytest.raises(UsageError, match="from 1 to"):
-        noise.indices(key, (2,), 0)
-    with pytest.raises(UsageError, match="from 1 to"):
-        noise.indices(key, (2,), 2**31)
+    with pytest.raises(UsageError, match="typed key"):
+        noise.indices(jax.random.key_data(key), (2,), 3)

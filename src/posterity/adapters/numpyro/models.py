@@ -228,11 +228,7 @@ def supports_of(trace: Mapping[str, Any]) -> Supports:
     """Return supports of the latent sites; a UsageError if there is none, or an unsupported one."""
     latent = latent_sites(trace)
     if not latent:
-        raise UsageError(
-            found="a model without latent sites",
-            expected="at least one",
-            fix="Pass the model's data, and sample the other sites.",
-        )
+        raise UsageError(found="a model without latent sites", expected="at least one")
     return Supports({name: support_of(name, site) for name, site in latent.items()})
 
 

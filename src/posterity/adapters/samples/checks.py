@@ -94,7 +94,7 @@ class Checks:
         return "\n".join([*lines, *self.notes])
 
 
-def check(blocks: Sequence[Block], notes: Sequence[str]) -> Checks:
+def diagnostics_of(blocks: Sequence[Block], notes: Sequence[str]) -> Checks:
     """Return diagnostics of a law of independent blocks."""
     scores = np.concatenate([own.fit.scores for own in blocks], axis=-1)
     labels = [label for own in blocks for label in own.labels]

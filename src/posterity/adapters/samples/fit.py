@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from posterity.adapters.samples.checks import Checks, FitLimits, check, sentences
+from posterity.adapters.samples.checks import Checks, FitLimits, diagnostics_of, sentences
 from posterity.adapters.samples.laws import FAMILY, block
 from posterity.adapters.samples.relabel import members_of
 from posterity.adapters.samples.variables import (
@@ -86,8 +86,8 @@ def from_samples(
             ``posterior`` is used; an ``MCMC`` of NumPyro that has been run; a ``CmdStanMCMC``.
         family: ``"gaussian"``, ``"diagonal"``, ``"low-rank"`` or ``"mixture"`` (of Gaussians, by
             scikit-learn) over all coordinates; ``"gamma"`` or ``"beta"`` for each coordinate, as a
-            :class:`Product` of blocks if several; ``"dirichlet"`` for one variable; or a
-            dictionary of these by variable.
+            :class:`Product` of blocks if several; ``"dirichlet"`` for one variable; ``"plate"``,
+            which is ``plate=True`` with Gaussian members; or a dictionary of these by variable.
         support: support of all variables, or a dictionary by name: ``"real"``, ``"positive"``,
             ``"unit"`` (between zero and one), ``"simplex"`` or ``"positive-definite"``. The
             law is then that of ``f(u)`` for Gaussian ``u``, a :class:`Transformed`. For NumPyro's
@@ -134,6 +134,9 @@ def from_samples(
     variables, notes = variables_of(draws, chains, names is not None)
     if names is not None:
         names = checked(names, sum(len(own.labels) for own in variables), "the draws")
+    if family == "plate":
+        plate = True
+        family = "gaussian"
     if plate:
         return _plate(variables, family, notes, limits)
     by_name = isinstance(support, Mapping) or isinstance(family, Mapping) or independent
@@ -156,7 +159,7 @@ def from_samples(
                 "of 'simplex'; or one joint law, without independent=True.",
             )
         law = Product(laws)
-    return _warned(SampleFit(law, check(blocks, notes), family, limits))
+    return _warned(SampleFit(law, diagnostics_of(blocks, notes), family, limits))
 
 
 def _plate(
@@ -169,7 +172,7 @@ def _plate(
     parts = (entry_names(own.name or EVENT, own.shape[1:], ()) for own in variables)
     names = list(itertools.chain(*parts))
     law = Plate(stack([made.law.named(names) for made in blocks]))
-    return _warned(SampleFit(law, check(blocks, notes), family, limits))
+    return _warned(SampleFit(law, diagnostics_of(blocks, notes), family, limits))
 
 
 def _warned(fit: SampleFit) -> SampleFit:
@@ -202,7 +205,6 @@ def _families(
             raise UsageError(
                 found=f"a family for each of {some(list(by_name))}",
                 expected=f"one for each variable: {some(sorted(known - {''}) or ['names='])}",
-                fix="Name all variables; for an array by names=.",
             )
         FAMILY.check(**{f"family of {name}": word for name, word in by_name.items()})
         if names is not None:
@@ -228,8 +230,6 @@ def _families(
         ]
     if len(result) > 1 and (wrong := unfit([own[0].name for own, _ in result])):
         raise StructureError(
-            found=f"variables of which {wrong}",
-            expected="a different name for each",
-            fix="Rename one of them.",
+            found=f"variables of which {wrong}", expected="a different name for each"
         )
     return result, None if family in OF_ONE else names

@@ -138,27 +138,20 @@ def block(
 
 
 def _gamma(own: Variable, tight: float = 1e-8) -> Fit:
-    """Fit by maximum likelihood.
+    """Fit by maximum likelihood, from draws over their mean less one, which keep their digits.
 
-    With ``x`` the draw over the mean minus one, the fit depends on ``log(1 + x) - x``, which keeps
-    its digits for a huge mean. Half a squared coefficient of variation below ``tight`` has lost the
-    digits that distinguish the shape from that of a Gaussian.
+    Half a squared coefficient of variation below ``tight`` has lost the digits that distinguish the
+    shape from that of a Gaussian.
     """
     z = own.flat
     mean = z.mean((0, 1))
-    x = (z - mean) / mean
-    x = x - x.mean((0, 1))
-    series = -(x**2) / 2 + x**3 / 3 - x**4 / 4
-    curve = np.where(abs(x) < 1e-3, series, np.log(z / mean) - x)
-    gap = -curve.mean((0, 1))
-    shape = np.where(
-        gap < tight, 1 / (2 * gap) + 1 / 6, solve_log_minus_digamma(np.maximum(gap, tight))
-    )
-    law = Gamma.from_standard(shape, shape / mean)
-    known = scipy.stats.gamma(np.minimum(shape, 1e12))
-    scores = normal_scores(known.cdf(shape * (1 + x)), known.sf(shape * (1 + x)))
-    # A gamma of so large a shape is a Gaussian, and its cdf loses all digits.
-    return Fit(law[0], np.where(shape > 1e8, x * np.sqrt(shape), scores), 2)
+    x = z / mean - 1
+    gap = -np.log1p(x - x.mean((0, 1))).mean((0, 1))
+    solved = solve_log_minus_digamma(np.maximum(gap, tight))
+    shape = np.where(gap < tight, 1 / (2 * gap) + 1 / 6, solved)
+    law = _checked(Gamma.from_standard(shape, shape / mean), z, "gamma")
+    known = scipy.stats.gamma(shape, scale=mean / shape)
+    return Fit(law[0], normal_scores(known.cdf(z), known.sf(z)), 2)
 
 
 def _beta(own: Variable) -> Fit:
@@ -219,7 +212,6 @@ def standard(u: Float[Array, "chains n d"], labels: Sequence[str], huge: float =
         raise ParameterError(
             found=wrong or f"draws of {some(at(labels, constant))} that do not vary",
             expected="draws that vary, with finite squares",
-            fix="Leave out what is fixed, or use other units.",
         )
     return Standard(first[0, 0] + mean, scale, gap / scale)
 
@@ -258,15 +250,20 @@ def diagonal(draws: Standard) -> Fit:
     return Fit(law, draws.units, 2 * len(draws.scale))
 
 
-def low_rank(draws: Standard, rank: int | None) -> Fit:
-    """Fit factor analysis of a given rank, or that of the best BIC in effective draws."""
+def low_rank(draws: Standard, rank: int | None, least_unique: float = 1e-4) -> Fit:
+    """Fit scikit-learn's factor analysis of a given rank, or that of the best BIC in effective
+    draws.
+
+    At least ``least_unique`` of a coordinate's variance stays unexplained, as the likelihood may be
+    unbounded otherwise.
+    """
+    sklearn = library("sklearn.decomposition", extra="sklearn", package="scikit-learn")
     size = draws.units.shape[-1]
     count = len(draws.rows)
     if size == 1 or (rank is not None and rank >= size):
         raise StructureError(
             found=f"family='low-rank', rank={rank} for {size} coordinates",
             expected="fewer factors than coordinates",
-            fix="Leave rank= out, or use family='gaussian'.",
         )
     most = max(1, min(size - 1, count - 1))
     ranks = [rank] if rank else [r for r in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if r <= most]
@@ -274,7 +271,9 @@ def low_rank(draws: Standard, rank: int | None) -> Fit:
     best = None
     least = np.inf
     for own in ranks:
-        factor, unique = _factors(draws.rows, own)
+        model = sklearn.decomposition.FactorAnalysis(own, svd_method="lapack").fit(draws.rows)
+        factor = model.components_.T
+        unique = np.maximum(model.noise_variance_, least_unique)
         units = LowRankGaussian(np.zeros(size), factor, unique)
         density = np.asarray(units.log_prob(draws.units))
         parameters = size * (own + 2) - own * (own - 1) // 2
@@ -288,38 +287,6 @@ def low_rank(draws: Standard, rank: int | None) -> Fit:
             break
     assert best is not None
     return best
-
-
-def _factors(
-    rows: Array, rank: int, least_unique: float = 1e-4, steps: int = 60
-) -> tuple[Array, Array]:
-    """Return factor loadings and unique variances of standardised draws, by maximum likelihood.
-
-    For given unique variances the factors are the leading singular vectors of the scaled draws.
-    They leave at least ``least_unique`` of a coordinate's variance unexplained, as the likelihood
-    may be unbounded otherwise.
-    """
-    unique = np.full(rows.shape[1], 0.5)
-    factor = np.zeros((rows.shape[1], rank))
-    for _ in range(steps):
-        root = np.sqrt(unique)
-        old = unique
-        scaled = rows / root / np.sqrt(len(rows))
-        # The smaller of the two Gram matrices determines the singular values.
-        if len(rows) >= rows.shape[1]:
-            squares, axes = np.linalg.eigh(scaled.T @ scaled)
-            squares = squares[::-1][:rank]
-            axes = axes[:, ::-1][:, :rank]
-        else:
-            squares, left = np.linalg.eigh(scaled @ scaled.T)
-            squares = squares[::-1][:rank]
-            left = left[:, ::-1][:, :rank]
-            axes = scaled.T @ left / np.sqrt(np.maximum(squares, 1e-300))
-        factor = root[:, None] * axes * np.sqrt(np.maximum(squares - 1, 0.0))
-        unique = np.maximum(1 - (factor**2).sum(1), least_unique)
-        if abs(unique - old).max() < 1e-6:
-            break
-    return factor, unique
 
 
 def mixture(draws: Standard, labels: Sequence[str], components: int | None, most: int = 6) -> Fit:

@@ -30,7 +30,6 @@ def members_of(variables: Sequence[Variable]) -> list[list[Variable]]:
         raise StructureError(
             found=f"variables {some(list(map(str, shapes)))} for a plate",
             expected="variables whose first axis is that of two components at least",
-            fix="Pass draws of the components' own parameters alone, as {'mu': draws}.",
         )
     count = variables[0].shape[0]
     chains, length = variables[0].values.shape[:2]

@@ -112,9 +112,7 @@ def numbers(values: object, name: str) -> Array:
         wrong = f"{type(values).__name__} that is no array ({error})"
     if wrong:
         raise StructureError(
-            found=f"{wrong} as draws of {name!r}",
-            expected="arrays of real numbers",
-            fix="Leave the variable out.",
+            found=f"{wrong} as draws of {name!r}", expected="arrays of real numbers"
         )
     return result.astype(np.float64)
 
@@ -128,7 +126,6 @@ def runs(values: Array, chains: Chains, name: str) -> Array:
         raise StructureError(
             found=f"draws of {name!r} of shape {values.shape} with chains={chains!r}",
             expected="(chains, draws, ...)" if two else "(draws, ...), as many in each chain",
-            fix="Put draws, or chains and draws, on the first axes; cut the longer chains.",
         )
     if two:
         return values if chains == "first" else np.swapaxes(values, 0, 1)
@@ -144,9 +141,7 @@ def with_supports(variables: Sequence[Variable], asked: Any) -> list[Variable]:
     strange = [name for name in asked if name not in known]
     if strange:
         raise UsageError(
-            found=f"supports for {some(strange)}",
-            expected=f"variables among {some(known)}",
-            fix="Use the names in the draws.",
+            found=f"supports for {some(strange)}", expected=f"variables among {some(known)}"
         )
     return [on(v, asked[v.name]) if v.name in asked else v for v in variables]
 
@@ -165,7 +160,6 @@ def on(own: Variable, support: Any) -> Variable:
         raise StructureError(
             found=f"draws of {called!r} of shape {own.shape} each",
             expected=f"{support.name} on the last {axes} axes" if axes > 1 else support.name,
-            fix="Correct support=.",
         )
     if support is supports.Simplex:
         total = values.sum(-1, keepdims=True)  # larger errors than float32 rounding are refused
@@ -181,7 +175,6 @@ def on(own: Variable, support: Any) -> Variable:
         raise ParameterError(
             found=f"{int((~inside).sum())} draws of {called!r} outside of the support, as {such}",
             expected=support.name,
-            fix="Correct support=, or leave out draws that lie on its border.",
         )
     return dataclasses.replace(own, values=values, support=made)
 
@@ -202,9 +195,7 @@ def variables_of(
     if run or package in ("arviz", "xarray", "arviz_base"):
         if chains is not None:
             raise UsageError(
-                found=f"chains={chains!r} beside {type(draws).__name__}",
-                expected="an array",
-                fix="Leave chains= out.",
+                found=f"chains={chains!r} beside {type(draws).__name__}", expected="an array"
             )
         return _numpyro(draws) if run else (_dataset(draws), [])
     if package == "pandas" or hasattr(draws, "draws_pd"):  # as in CmdStanPy's fits
@@ -280,9 +271,7 @@ def _table(table: Any, chains: Chains) -> list[Variable]:
     wrong = unfit(texts)
     if wrong:
         raise UsageError(
-            found=f"columns of which {wrong}",
-            expected="a different text for each column",
-            fix="Rename them.",
+            found=f"columns of which {wrong}", expected="a different text for each column"
         )
     kept = [name for name in texts if not name.endswith("__") and name not in (*CHAIN, *ORDER)]
     if not kept or not len(table):
@@ -301,7 +290,6 @@ def _table(table: Any, chains: Chains) -> list[Variable]:
         raise StructureError(
             found=wrong,
             expected="a row for each draw, equally many a chain, and numeric columns of variables",
-            fix="Cut longer chains, and leave other columns out: table.drop().",
         )
 
     def of(name):
@@ -326,7 +314,6 @@ def _dataset(data: Any) -> list[Variable]:
         raise StructureError(
             found=wrong,
             expected="draws of a posterior, whose variables have the axes chain and draw",
-            fix="Pass the group that has them, as a Dataset, without other variables.",
         )
     variables = []
     for name, array in group.data_vars.items():
@@ -351,11 +338,7 @@ def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
     from posterity.adapters.numpyro.models import latent_sites, library, support_of
 
     if getattr(mcmc, "last_state", None) is None:
-        raise UsageError(
-            found="an MCMC that has not been run",
-            expected="one that has draws",
-            fix="Call mcmc.run(key, ...) first.",
-        )
+        raise UsageError(found="an MCMC that has not been run", expected="one that has draws")
     drawn = mcmc.get_samples(group_by_chain=True)
     model = getattr(mcmc.sampler, "model", None)
     if model is None:  # a sampler with a potential function only

@@ -6,20 +6,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.stats
 from jaxtyping import Float, Int, PyTree
 
 from posterity.arrays import keys
 from posterity.distillation.sampling.schedules import adam
 from posterity.distillation.sampling.target import Target
 from posterity.distillation.sampling.tuning import gradient
+from posterity.networks.predictive import Prediction, expectations_of, merged
 from posterity.runtime.interrupts import deferred
 from posterity.runtime.programs import jitted
 
 RATE = 1e-2
 LENGTHS = (2000, 6000, 20_000)
 """Numbers of steps that are compared for networks that learn their noise."""
-HELD_OUT = 5  # One in so many records is held out
 LEAST = -1e30  # Log density of predictions that are not finite
 
 
@@ -64,6 +63,8 @@ def length(
     chains: int = 4,  # Chains by whose predictions they are compared
     few: int = 30,  # Least number of records held out that can tell lengths apart
     many: int = 2000,  # Most records held out
+    # One in so many records is held out.
+    one_in: int = 5,
 ) -> int:
     """Return the number of steps after which a network that learns its noise predicts records that
     it did not learn from: the least of :data:`LENGTHS` that is within one standard error of the
@@ -78,7 +79,7 @@ def length(
     first, second, third = jax.random.split(key, 3)
     number = _distinct(target.data)
     order = keys.of_numpy(first).permutation(number.max() + 1)
-    most = min(target.count // HELD_OUT, many)
+    most = min(target.count // one_in, many)
     held_out = np.isin(number, order[np.cumsum(np.bincount(number)[order]) <= most])
     held = int(held_out.sum())
     if held < few:
@@ -103,22 +104,16 @@ def length(
 
 def _distinct(data: PyTree) -> Int[np.ndarray, " n"]:
     """Return a number for each record, the same for records that are equal in all columns."""
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(data)]
-    total = np.zeros(len(leaves[0]))
-    rng = np.random.default_rng(0)
-    for leaf in leaves:
-        for column in leaf.reshape(len(leaf), -1).T:
-            total += rng.normal() * column.astype(np.float64)
-    return np.unique(total, return_inverse=True)[1]
+    columns = [np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(data)]
+    return np.unique(np.hstack(columns), axis=0, return_inverse=True)[1].ravel()
 
 
 def _scores(target: Target, positions: PyTree, records: tuple[Any, Any]) -> Float[np.ndarray, " n"]:
     """Return log densities, in nats, of records by normals with the moments of all chains."""
-    mean, noise = (np.asarray(part, np.float64) for part in _outputs(target, positions, records[0]))
-    y = np.reshape(np.asarray(records[1], np.float64), mean.shape[1:])
+    outputs = jax.tree.map(np.asarray, _outputs(target, positions, records[0]))
     with np.errstate(invalid="ignore", over="ignore"):  # of chains that diverge
-        deviation = np.sqrt(mean.var(0) + noise.mean(0))
-        each = scipy.stats.norm.logpdf(y, mean.mean(0), deviation).reshape(len(y), -1).sum(1)
+        whole = merged([(expectations_of("gaussian", outputs), 1)])
+        each = Prediction.of(whole, "gaussian").log_predictive(records[1])
     return np.nan_to_num(each, nan=LEAST, neginf=LEAST)
 
 

@@ -1,7 +1,6 @@
 """Parallel stochastic-gradient Markov chains as a teacher."""
 
 import functools
-import math
 import warnings
 from typing import Any, NamedTuple
 
@@ -40,7 +39,6 @@ BURN_IN = (1000, (40_000, 5_000))
 CHUNK = 250
 LOOKS = (0, 1, 3, 7, 15)
 """Chunks of burn-in after which the step size is checked at the chains' positions."""
-COORDINATES = 250  # Most coordinates, or sums of these, by which a model's chains are compared
 HOT = 0.5  # Excess temperature of an array of weights above which steps are tuned once more
 KERNEL = Constraint(
     "SGLD(...), PreconditionedSGLD(step_size=...) or SGHMC(...) of posterity.distillation: the "
@@ -63,7 +61,6 @@ class State(NamedTuple):
     temperature grows with the distance of its origin. A chain that has not moved has zero."""
     level: jax.Array  # The log density estimate of each chain, in nats, at its last step
     friction: jax.Array  # Friction of the momentum, if it was tuned
-    modes: Any  # Weights of a network's first chains after the climb, or None
 
 
 class Langevin(Teacher):
@@ -178,25 +175,21 @@ class Langevin(Teacher):
                 positions = climbs.climb(own, positions, steps, key=second)
                 self.check(self._counted(self.kernel.init(positions)))
             scale, size, friction = self._tuned(positions, third)
-            if not np.isfinite(size):
-                kernel = self.kernel.init(positions)
-                lost = np.full(self.chains, np.nan, np.float32)
-                self.check(self._counted(kernel)._replace(level=jax.device_put(lost)))
-            kernel = self.kernel.init(positions, scale)
-            state = self._counted(kernel, friction, self._first(positions))
+            state = self._counted(self.kernel.init(positions, scale), friction)
             draws = max(CHUNK // self.thin, 1)
             steps = self.burn_in
             if steps is None:
                 least = BURN_IN[0]
                 most = BURN_IN[1][_is_large(own.model)]
-                steps = int(np.clip(math.ceil(10 / size), least, most)) if sought else least
+                relaxed = np.nan_to_num(10 / size, nan=least)  # chains of such a size diverge
+                steps = int(np.clip(relaxed, least, most)) if sought else least
             for number in range(-(-steps // (draws * self.thin))):
                 interrupts.check()
                 state = _several(self, state, draws, jax.random.fold_in(last, number))
                 self.check(state)
                 if sought and weights and number in LOOKS:
                     state = self._cooled(state, jax.random.fold_in(third, number))
-            return self._counted(state.kernel, state.friction, state.modes)
+            return self._counted(state.kernel, state.friction)
 
     def _tuned(self, positions: PyTree, key: jax.Array) -> tuple[PyTree, float, float]:
         """Return the scale of each coordinate, times the step size if that is tuned; the tuned step
@@ -231,7 +224,7 @@ class Langevin(Teacher):
     def blank(self) -> State:
         def started(at: PyTree) -> State:
             kernel = self.kernel.init(at, jax.tree.map(lambda leaf: leaf[:1], at))
-            return self._counted(kernel, 1.0, self._first(at))
+            return self._counted(kernel)
 
         return jax.eval_shape(started, self.target.start(self.chains, key=jax.random.key(0)))
 
@@ -241,18 +234,12 @@ class Langevin(Teacher):
         sought = {name: value for name, value in own.items() if getattr(self.kernel, name) is None}
         return rebuilt(type(self.kernel), vars(self.kernel) | sought)
 
-    def _first(self, positions: PyTree) -> Any:
-        """Return the weights of the first chains if the model is a network of layers."""
-        if isinstance(self.target, WeightsTarget) and self.layers is not None:
-            return jax.tree.map(lambda leaf: leaf[: max(NETWORKS)], positions)
-        return None
-
-    def _counted(self, kernel: KernelState, friction: Any = 1.0, modes: PyTree = None) -> State:
+    def _counted(self, kernel: KernelState, friction: Any = 1.0) -> State:
         """Return the state at the end of burn-in, with diagnostics at zero."""
         shape = jax.eval_shape(self.target.temperatures, *[kernel.position] * 2).shape
         parts = np.zeros(shape, np.float32), np.zeros(self.chains, np.float32), np.float32(friction)
         heat, level, friction = jax.device_put(parts)  # compiles nothing
-        return State(kernel, heat, kernel.position, level, friction, modes)
+        return State(kernel, heat, kernel.position, level, friction)
 
     def advance(self, state: State, *, key: jax.Array) -> State:
         def number(state, place):
@@ -276,7 +263,10 @@ class Langevin(Teacher):
         return state.kernel.position
 
     def networks(self, state: State) -> Any:
-        return None if state.modes is None else in_units(self.target.model, state.modes)
+        if not isinstance(self.target, WeightsTarget) or self.layers is None:
+            return None
+        some = jax.tree.map(lambda leaf: leaf[:NETWORKS], state.kernel.position)
+        return in_units(self.target.model, some)
 
     def outputs(self, draws: PyTree, x: Array) -> Any:
         return self.target.outputs(draws, x)
@@ -303,7 +293,7 @@ class Langevin(Teacher):
 
     def watch(self, state: State, x: Array | None) -> Any:
         """Return each chain's heat, steps, log density, coordinates of a model that is not a
-        network, at most :data:`COORDINATES`, and, at ``x``, probabilities or means.
+        network, and, at ``x``, probabilities or means.
         """
         step = jnp.full((self.chains, 1), state.kernel.step, jnp.float32)
         parts = [state.heat.T, step, state.level[:, None]]
@@ -316,7 +306,13 @@ class Langevin(Teacher):
             parts.append((act(values) if act else values).reshape(self.chains, -1))
         return jnp.concatenate(parts, axis=1)
 
-    def _coordinates(self, state: State) -> Any:
+    def _coordinates(
+        self,
+        state: State,
+        *,
+        # Most coordinates, or sums of these, by which a model's chains are compared.
+        most: int = 250,
+    ) -> Any:
         """Return the coordinates (chains, q) that are compared: all, or sums with random signs of
         which every coordinate is in one. q = 0 for networks, of which equal ones may have
         different weights.
@@ -325,11 +321,11 @@ class Langevin(Teacher):
         if not isinstance(self.target, ModelTarget):
             return jnp.zeros((self.chains, 0), jnp.float32)
         size = at.shape[1]
-        if size <= COORDINATES:
+        if size <= most:
             return at
         signs = np.random.default_rng(0).choice([-1.0, 1.0], size).astype(np.float32)
-        padded = jnp.pad(at * signs, ((0, 0), (0, -size % COORDINATES)))
-        return padded.reshape(self.chains, -1, COORDINATES).sum(1)
+        padded = jnp.pad(at * signs, ((0, 0), (0, -size % most)))
+        return padded.reshape(self.chains, -1, most).sum(1)
 
     def health(self, state: State, series: np.ndarray) -> Health:
         self.check(state)

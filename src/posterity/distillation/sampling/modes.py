@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
 import scipy.special
 from jaxtyping import PyTree
 
@@ -15,16 +14,14 @@ from posterity.arrays.search import root_of_inverse
 from posterity.errors import ParameterError
 from posterity.families import Distribution
 from posterity.families.unconstrained import unconstrained
-from posterity.inference.modes import RULE, Mode, climbs
+from posterity.inference.modes import RULE, Mode, climbs, in_batches
 from posterity.models import Model
 from posterity.runtime.programs import jitted
 
-STEPS = 500  # Most steps of a search for a mode
 SCALES = np.array([0.0, 0.1, 0.3, *[1.0] * 13])  # Of the prior's draws that the search starts from
 MODES = 16  # Most modes that chains start at
 COMPARED = 64, 4096  # Least and most draws of the prior that are compared with the modes found
 BATCH = 64  # Points that are evaluated together
-CLIMB = 60  # Most steps of a round of climbs from draws
 EQUIVALENT = -1  # In place of a number of draws, where modes are known to be equivalent
 
 
@@ -65,6 +62,8 @@ def laplace(
     most: int = 50_000,  # Most records of the search for modes, reweighted to stand for all
     widest: float = 1e3,  # The largest standard deviation, in unconstrained coordinates, at a mode
     numbers: int = 1 << 21,  # Approximate bound on the densities of records at these draws
+    # Most steps of a search for a mode.
+    steps: int = 500,
 ) -> Laplace:
     """Search for the modes of a posterior. If it may have several, the search starts from zero,
     which may be a saddle, and from draws of the prior at several scales. If it is not known that
@@ -108,29 +107,22 @@ def laplace(
         def widths(at):
             return 1 / np.sqrt(np.maximum(np.abs(_diagonal(products, at)), 1 / widest**2))
 
-        def scaled(v: np.ndarray, at: np.ndarray, scale: np.ndarray) -> tuple[float, np.ndarray]:
-            level, slope = value(jnp.asarray(at + scale * v), seen)
-            if not (np.isfinite(level) and np.isfinite(slope).all()):
-                return 1e300, np.zeros_like(v)
-            return float(level), scale * np.asarray(slope)
+        def looked_at(u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return jax.tree.map(np.asarray, value(u, seen))
 
         def mode(at: np.ndarray) -> tuple[float, np.ndarray]:
             # Coordinates are scaled by the curvature, as columns may differ by orders of magnitude.
-            settings = {"jac": True, "method": "L-BFGS-B", "options": {"maxiter": STEPS}}
             level = np.inf
             for _ in range(3):
-                scale = widths(at)
-                end = scipy.optimize.minimize(scaled, np.zeros(size), (at, scale), **settings)
-                at = at + scale * end.x
-                level = float(end.fun)
-            return level, at
+                at, level = climbs(looked_at, at, widths(at), most=steps)[:2]
+            return float(level), at
 
         modes: list[Mode] = []
 
         def climbed(starts: np.ndarray) -> None:
             """Add the modes at which climbs end, the highest first."""
             for level, at in sorted(map(mode, starts), key=lambda end: end[0]):
-                if level < 1e300 and not any(own.near(at) for own in modes):
+                if np.isfinite(level) and not any(own.near(at) for own in modes):
                     factor = wide_at = widths(at)
                     if size <= RULE.dense:
                         factor = root_of_inverse(np.asarray(products(at, np.eye(size))), factor)
@@ -154,7 +146,7 @@ def laplace(
         batch = int(np.clip(numbers // records, 1, BATCH))
 
         def looked(u):
-            return _batched(lambda part: every(part, seen), u, batch)
+            return in_batches(lambda part: every(part, seen), u, batch)
 
         if not modes:
             return _of_prior(looked, draws)
@@ -220,6 +212,8 @@ def _followed(
     rounds: int = 4,  # Most rounds of climbs from draws
     # Most of these climbs that are continued, as they end away from all modes found
     again: int = 16,
+    # Most steps of a round of climbs from draws.
+    most: int = 60,
 ) -> tuple[int, int]:
     """Climb from draws of the prior (n, d), and from wider ones about the modes, that the modes do
     not explain, and add the modes found. Return the number of climbs and of the first draws of the
@@ -254,7 +248,7 @@ def _followed(
             break
         begin = points[chosen]
         before = len(modes)
-        ends, levels, _ = climbs(looked, begin, unit, most=CLIMB)
+        ends, levels, _ = climbs(looked, begin, unit, most=most)
         tried = tried + len(chosen)
 
         def known(at):
@@ -270,16 +264,6 @@ def _followed(
         if len(modes) == before:
             break
     return tried, int(np.argmin(np.append(explained()[:prior], False)))
-
-
-def _batched(function: Any, rows: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a function's results (n,) and (n, d) at rows (n, d), ``size`` at a time."""
-    padded = np.resize(rows, (-(-len(rows) // size) * size, rows.shape[1]))
-    parts = [function(part) for part in padded.reshape(-1, size, rows.shape[1])]
-    first, second = (
-        np.concatenate([np.asarray(own) for own in each]) for each in zip(*parts, strict=True)
-    )
-    return first[: len(rows)], second[: len(rows)]
 
 
 def _diagonal(products: Any, at: np.ndarray) -> np.ndarray:

@@ -15,8 +15,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import PyTree
 
-from posterity.arguments import COUNT, Constraint, one_of
-from posterity.errors import UsageError
+from posterity.arguments import Constraint, one_of
 
 KINDS = one_of("binomial", "normal")
 """Kinds of noise: counted bits of a hash, or the normals of :mod:`jax.random`."""
@@ -26,7 +25,6 @@ KEY = Constraint(
     lambda key: isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key),
     fix="Pass jax.random.key(0), or jax.random.wrap_key_data(key) for a key without a type.",
 )
-BELOW = Constraint("a whole number from 1 to 2³¹ - 1", lambda n: COUNT.allows(n) and n < 2**31)
 BITS = 32
 # Streams of one key: one for the noise of each leaf, and PLACES for indices of records.
 PLACES = 0x51ED270B
@@ -37,8 +35,7 @@ def normal(key: jax.Array, like: PyTree, kind: str = "binomial") -> Any:
     """Draw noise of mean 0, variance 1 and third moment 0, shaped and typed as leaves of ``like``.
     Numbers are the same on every device. ``kind`` is ``"binomial"``, the standardised number of
     ones among 32 bits, at most 5.7 in absolute value; or ``"normal"``, which is exact and takes
-    forty times as long on a CPU. A UsageError for another kind, an untyped key, or leaves that are
-    not floating-point.
+    forty times as long on a CPU. Leaves are floating-point. A UsageError for an untyped key.
 
     Source: talay1990; kloeden1992, section 14.1.
 
@@ -46,16 +43,8 @@ def normal(key: jax.Array, like: PyTree, kind: str = "binomial") -> Any:
     >>> noise["bias"].shape, round(float(noise["kernel"].std()), 2)
     ((3,), 1.0)
     """
-    KINDS.check(kind=kind)
     KEY.check(key=key)
     leaves, tree = jax.tree.flatten(like)
-    for leaf in leaves:
-        if not jnp.issubdtype(leaf.dtype, jnp.floating):
-            raise UsageError(
-                found=f"a leaf of type {leaf.dtype}",
-                expected="floating point: noise has no whole numbers",
-                fix="Leave what is not sampled out of the position.",
-            )
 
     def draw(index: int, leaf: np.ndarray | jax.Array) -> jax.Array:
         if kind == "normal":
@@ -72,7 +61,6 @@ def indices(key: jax.Array, shape: tuple[int, ...], below: int) -> jax.Array:
     of 32 random bits divided by ``below``, from 1 to 2³¹ - 1, so that probabilities differ by at
     most 2⁻³². Under the same key they are independent of :func:`normal`.
     """
-    BELOW.check(below=below)
     KEY.check(key=key)
     words = bits(key, shape, stream=PLACES)
     return lax.rem(words, _word(below)).astype(jnp.int32)
@@ -86,7 +74,7 @@ def bits(key: jax.Array, shape: tuple[int, ...], stream: int = 0) -> jax.Array:
     for word in jnp.moveaxis(jax.random.key_data(key), -1, 0):
         first = _mixed(first ^ word)
         second = _mixed(second + first)
-    places = lax.iota(jnp.uint32, max(int(np.prod(shape)), 1)).reshape(shape)
+    places = lax.iota(jnp.uint32, int(np.prod(shape))).reshape(shape)
     x = places * _word(GOLDEN) + first
     x = (x ^ (x >> _word(16))) * _word(0x7FEB352D) + second
     x = (x ^ (x >> _word(15))) * _word(0x846CA68B)

@@ -12,13 +12,9 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from posterity.arrays import keys
 from posterity.distillation.sampling.target import Target
 from posterity.runtime.programs import jitted
 
-EXCESS = 0.05, 0.03
-"""Largest relative excess of a chain's temperature in its worst direction, from curvature and from
-minibatch noise separately; without momentum, and with it."""
 GRADIENTS = 64  # Minibatches from which the noise of gradients is estimated
 
 
@@ -38,6 +34,9 @@ def tuned(
     key: jax.Array,
     little: float = 0.01,  # Least tuned friction: momentum then lasts for a hundred steps
     widest: float = 30.0,  # Largest ratio of a coordinate's scale to the median
+    # Largest relative excess of a temperature in its worst direction, from curvature and from
+    # noise separately; without momentum, and with it.
+    most: tuple[float, float] = (0.05, 0.03),
 ) -> tuple[PyTree, float, float]:
     """Return a scale for each coordinate, the largest safe step in its units, and the friction.
 
@@ -63,7 +62,7 @@ def tuned(
     heat = 0.0
     if target.batch_size < target.count:
         heat = float(np.quantile(_spread(target, positions, third) * scale, 0.99))
-    excess = EXCESS[friction != 1]
+    excess = most[friction != 1]
     if friction is None:
         alike = (8 * excess / curvature) ** 0.5
         enough = 2 * heat / (curvature + heat)
@@ -91,14 +90,14 @@ def warmth(
     """
     first, second = jax.random.split(key)
     root = _root(positions, scale)
-    long = _inflation(_shares(target, positions, root, friction, first).mean())
+    long = excess(target, positions, scale, friction, key=first)
     if target.batch_size == target.count:
         return long, 0.0
     chains, size = root.shape
     several = max(min(few, chains, numbers // (GRADIENTS * size)), 1)
     count = max(min(GRADIENTS, numbers // size // 2 * 2), 8)
     drawn = np.empty((several, count, size), np.float32)
-    for place, own in enumerate(_keys(second, count)):
+    for place, own in enumerate(jax.random.split(second, count)):
         drawn[:, place] = (root * _gradients(target, positions, own))[:several]
     parts = drawn.reshape(several, 2, count // 2, size)
     parts -= parts.mean(2, keepdims=True)
@@ -163,12 +162,6 @@ def _like(tree: PyTree, flat: np.ndarray) -> Any:
     return jax.tree.unflatten(kind, shaped)
 
 
-def _keys(key: jax.Array, count: int) -> list[jax.Array]:
-    """Return several keys, drawn by NumPy so that nothing is compiled."""
-    words = keys.of_numpy(key).integers(2**32, size=(count, 2), dtype=np.uint32)
-    return [jax.random.wrap_key_data(own) for own in words]
-
-
 def _gradients(target: Target, positions: PyTree, key: jax.Array) -> np.ndarray:
     return _flat(gradient(target, positions, key))
 
@@ -176,7 +169,7 @@ def _gradients(target: Target, positions: PyTree, key: jax.Array) -> np.ndarray:
 def _spread(target: Target, positions: PyTree, key: jax.Array) -> np.ndarray:
     """Return the variance (p,) of minibatch gradients, averaged over chains."""
     total = square = np.zeros_like(_flat(positions))
-    for own in _keys(key, GRADIENTS):
+    for own in jax.random.split(key, GRADIENTS):
         gradient = _gradients(target, positions, own)
         total = total + gradient
         square = square + gradient**2
@@ -199,7 +192,7 @@ def _curvature(
     values = []
     reach = 1e-2
     direction = np.random.default_rng(0).standard_normal(at.shape)
-    for own in _keys(key, powers):
+    for own in jax.random.split(key, powers):
         direction = direction / np.maximum(np.linalg.norm(direction, axis=1), 1e-15)[:, None]
         moved = reach * root * direction
         up, down = (

@@ -77,7 +77,6 @@ class GaussianMechanism:
                 found=f"a reference of {self.reference.dimension} natural parameters, of batch "
                 f"shape {self.reference.batch_shape}",
                 expected=f"one law of at most {MOST_PARAMETERS}",
-                fix="Protect fewer parameters, since noise in so many leaves little information.",
             )
         object.__setattr__(self, "reference", at_rest(self.reference))
 
@@ -180,7 +179,6 @@ class GaussianMechanism:
             raise ParameterError(
                 found=f"a reference {self.reference!r} whose Fisher information is singular",
                 expected="a reference whose parameters have similar precision",
-                fix="Take the prior, or a release with less noise, as the reference.",
             ) from error
 
 

@@ -295,5 +295,4 @@ def _no_kit(kit: Path, file: str, error: Exception) -> ArtifactError:
     return ArtifactError(
         found=f"no {file} in {str(kit)!r} that can be read ({error})",
         expected="a folder that `nvflare provision` made",
-        fix="Name the folder that holds startup/ and local/.",
     )

@@ -32,8 +32,6 @@ HEAD_BYTES = 2**16
 """Maximum size of a head. A message holds one, and a body of at most the size of a letter."""
 LARGEST = 2**26 + HEAD_BYTES
 """Default maximum size of a message, as in :class:`~posterity.engine.agreement.Limits`."""
-MOST_ARRIVING = 4
-"""Maximum total size of the messages that arrive at once, or wait, in ones of the largest size."""
 SITE = "POSTERITY_SITE"
 """The environment variable that names a site's folder; set it where an engine is started."""
 SERVER = "server"
@@ -90,14 +88,6 @@ def received(connection: Connection, most: int) -> bytes:
         raise Refusal.of(found, expected, "size") from error
 
 
-def announced(raw: socket.socket) -> int:
-    """Return the size in the head of the frame that arrives, which stays there to be read; 0 if the
-    head is not whole.
-    """
-    head = raw.recv(4, socket.MSG_PEEK)
-    return max(struct.unpack("!i", head)[0], 0) if len(head) == 4 else 0
-
-
 def as_error(error: Exception) -> dict[str, Any]:
     """Return the head for an error; one that is no PosterityError is described as a bug."""
     if not isinstance(error, PosterityError):
@@ -149,7 +139,6 @@ class Server(socketserver.ThreadingUnixStreamServer):
         self.whole = whole
         self.idle = idle
         self._connections = set[socket.socket]()
-        self._arriving, self._lock = 0, threading.Lock()
         new = self.path.with_name(f".{self.path.name}")  # moved into place once it listens
         try:
             new.unlink(missing_ok=True)
@@ -162,7 +151,6 @@ class Server(socketserver.ThreadingUnixStreamServer):
             raise UsageError(
                 found=f"socket {str(path)!r}, which cannot be made ({error.strerror or error})",
                 expected="a folder in which sockets can be made",
-                fix="Change its permissions, or move the site to a folder on a local disk.",
             ) from error
 
     def __enter__(self) -> Self:
@@ -188,26 +176,6 @@ class Server(socketserver.ThreadingUnixStreamServer):
             if self.path.stat().st_ino == self._inode:
                 self.path.unlink()
 
-    @contextlib.contextmanager
-    def reserved(self, size: int) -> Iterator[None]:
-        """Hold room for a message while it arrives and is answered. Raises a SiteError if there is
-        none; messages without a letter always have room.
-        """
-        size = size if HEAD_BYTES < size <= self.most else 0
-        with self._lock:
-            if self._arriving + size > MOST_ARRIVING * self.most:
-                raise SiteError(
-                    found=f"{self._arriving:,} bytes of messages that arrive already",
-                    expected=f"room for {size:,} more, of {MOST_ARRIVING * self.most:,}",
-                    fix="Send it again later.",
-                )
-            self._arriving += size
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._arriving -= size
-
     def reply(self, content: bytes) -> bytes:
         """Return the answer to a message."""
         try:
@@ -230,9 +198,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
 
 
 class _Handler(socketserver.BaseRequestHandler):
-    """Answers the messages of a connection, until it ends or sends a message that is too large, or
-    too large beside those of other connections.
-    """
+    """Answers the messages of a connection, until it ends or sends one that is too large."""
 
     def handle(self) -> None:
         server: Any = self.server
@@ -240,11 +206,9 @@ class _Handler(socketserver.BaseRequestHandler):
         with framed(self.request.dup(), server.whole) as connection, ended:
             while connection.poll(server.idle):
                 try:
-                    with server.reserved(announced(self.request)):
-                        answer = server.reply(received(connection, server.most))
-                except (Refusal, SiteError) as error:  # the start of the next message is unknown
-                    answer = to_message(as_error(error))
-                    connection.send_bytes(answer)
+                    answer = server.reply(received(connection, server.most))
+                except Refusal as error:  # the start of the next message is unknown
+                    connection.send_bytes(to_message(as_error(error)))
                     return
                 connection.send_bytes(answer)
 

@@ -23,14 +23,10 @@ from posterity.families import Categorical, Dirichlet, Product, Wishart
 
 Array = np.ndarray
 
-RIDGES = np.geomspace(1e-5, 1e3, 33)  # Grid of ridges, relative to the features' mean variance
 
 DEGREES = np.geomspace(1.0, 64.0, 25)
 """Grid of degrees β: odds from e to e**64 between scores of one and zero."""
-FEATURES = 500
-"""Most features in the cross-validation, the first ones: the degree depends little on them."""
 FOLDS = 4  # Folds of the cross-validation; classes with fewer records are left out
-FAR = 50.0  # Ratio of a leverage to the records' mean above which scores are extrapolated
 ROWS = 4096
 
 
@@ -165,11 +161,17 @@ class Readout:
         """Return the variance of scores relative to ``noise`` (n,); it grows far from records."""
         return coordinates**2 @ self.narrow + 1 / self.records
 
-    def is_far(self, leverage: Float[Array, " n"]) -> Bool[Array, " n"]:
-        """Tell which leverages are more than :data:`FAR` times the mean of the records learned
+    def is_far(
+        self,
+        leverage: Float[Array, " n"],
+        *,
+        # Ratio of a leverage to the mean of the records above which scores are extrapolated.
+        ratio: float = 50.0,
+    ) -> Bool[Array, " n"]:
+        """Tell which leverages are more than ``ratio`` times the mean of the records learned
         from, which is the degrees of freedom per record.
         """
-        return leverage > FAR * self.freedom / self.records
+        return leverage > ratio * self.freedom / self.records
 
 
 def _scale(spread: Array, known: Array, own_units: int) -> Array:
@@ -191,14 +193,17 @@ def _chosen(
     most_fitted: float = 0.8,
     # Variance of a coordinate, relative to the largest, below which it is rounding error.
     rounding: float = 1e-10,
+    # Powers of ten of the least and the largest ridge, relative to the mean variance of features.
+    powers: tuple[int, int] = (-5, 3),
 ) -> tuple[float, float]:
     """Return the ridge, and its degrees of freedom including that of the level."""
     rank = (values > rounding * values.max()).sum()
     unit = values.sum() / max(rank, 1) or 1.0  # of constant features
-    best = (np.inf, unit * RIDGES[-1], 1.0)
-    for ridge in unit * RIDGES:
+    grid = np.logspace(*powers, 33)
+    best = (np.inf, unit * grid[-1], 1.0)
+    for ridge in unit * grid:
         freedom = 1 + (values / (values + ridge)).sum()
-        if freedom > max(most_fitted * n, 2.0) and ridge < unit * RIDGES[-1]:
+        if freedom > max(most_fitted * n, 2.0) and ridge < unit * grid[-1]:
             continue
         left = max((total - _explained(values, target, ridge)).sum(), 0.0)
         error = left / max(1 - freedom / n, 1e-3) ** 2
@@ -222,6 +227,8 @@ def evidence(
     *,
     # Most records of a task in the cross-validation, evenly spaced; a few hundred are enough.
     records: int = 4000,
+    # Most features, the first ones: the degree depends little on them.
+    most: int = 500,
 ) -> Float[Array, " j"]:
     """Return the log likelihood, in nats, of each degree by four-fold cross-validation. Copies of
     one original, numbered by ``originals``, are in one fold. Zeros if fewer than two classes have
@@ -234,7 +241,7 @@ def evidence(
         common = np.unique(y[places])
     if len(common) < 2:
         return np.zeros(len(DEGREES))
-    own = features[places, :FEATURES]
+    own = features[places, :most]
     labels = np.searchsorted(common, y[places])
     part = _parts(labels, places if originals is None else originals[places])
     total = np.zeros(len(DEGREES))

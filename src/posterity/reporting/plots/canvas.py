@@ -36,7 +36,6 @@ def check_format(path: str | os.PathLike[str]) -> None:
         raise UsageError(
             found=f"a picture {os.fspath(path)!r} that cannot be written ({why})",
             expected="a path that ends in .png, .pdf or .svg",
-            fix="Choose another path.",
         )
 
 

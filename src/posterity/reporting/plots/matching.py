@@ -253,11 +253,7 @@ def _labels(matches: Matches, names: Any, layout: Layout) -> Sequence[str]:
     size = len(matches.holders)
     names = [str(g) for g in range(size)] if names is None else list(names)
     if len(names) != size or not all(isinstance(name, str) for name in names):
-        raise UsageError(
-            found=f"{len(names)} names, {names}",
-            expected=f"{size} texts",
-            fix="Give every fused component one name, a text.",
-        )
+        raise UsageError(found=f"{len(names)} names, {names}", expected=f"{size} texts")
     wrapped = [[textwrap.fill(line, layout.letters) for line in name.split("\n")] for name in names]
     return ["\n".join(lines) for lines in wrapped]
 
@@ -274,6 +270,4 @@ def _check_images(matches: Matches, images: Any, fused_images: Any) -> None:
         raise UsageError(
             found=f"{fused} fused images and, by site, {counts}, of shapes {shapes}",
             expected=f"{size} fused images and, by site, {expected}, each of shape (n, h, w)",
-            fix="Give every component of every site one image, in the site's own order, and stack "
-            "images of one size with numpy.stack.",
         )

@@ -114,11 +114,7 @@ class FusedGaussianMixture(DensityMixin, OfSites):
         """
         count, size = x.shape
         if count < 2:
-            raise StructureError(
-                found=f"{count} record for a mixture",
-                expected="at least two",
-                fix="Leave the site out, or give its records to another site.",
-            )
+            raise StructureError(found=f"{count} record for a mixture", expected="at least two")
         number = min(self.n_components, count)
         model = BayesianGaussianMixture(
             n_components=number,

@@ -77,9 +77,7 @@ class OfSites(BaseEstimator):
         check_is_fitted(self)
         if set(self.sites_) <= set(sites):
             raise UsageError(
-                found=f"{sorted(sites)}, which are all sites",
-                expected="one that stays",
-                fix="Drop the estimator instead.",
+                found=f"{sorted(sites)}, which are all sites", expected="one that stays"
             )
         done = posterity.forget(self.ledger_ if run is None else run, *sites)
         other = copy.copy(self)

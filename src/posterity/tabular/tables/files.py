@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -27,6 +27,8 @@ TEXTS = {"site", "name"}
 """Roles of columns that are no numbers."""
 EFFECT = "effect"
 """Name of the only parameter of a table of studies without a column of names."""
+DRAWS = {"lp__", "chain", ".chain", ".draw"}
+"""Columns that only tables of draws have."""
 
 
 class Moments(NamedTuple):
@@ -140,7 +142,6 @@ def read_moments(
         raise UsageError(
             found=f"a covariance in {str(path)!r}, and another in {str(covariance)!r}",
             expected="one covariance",
-            fix="Leave one out.",
         )
     cells = reader.read_cells(Path(covariance), unnamed=True)
     across = cells.header[1:]
@@ -156,7 +157,6 @@ def read_moments(
                 raise StructureError(
                     found=f"sd {one:g} of {name!r} in {str(path)!r}, {other:g} by the covariance",
                     expected="two tables of the same fit",
-                    fix="Pass two that belong together, or leave the standard deviations out.",
                 )
     return result._replace(sd=None, covariance=matrix)
 
@@ -183,37 +183,35 @@ def write(
             found=f"a file {str(covariance)!r} for a covariance"
             + (" beside a .json, which includes it" if as_json else f" of a {table['family']} law"),
             expected="it only for a Gaussian that is not diagonal, beside a .csv",
-            fix="Leave it out.",
         )
     if as_json:
         table |= {} if recipe is None else {"recipe": recipe}
         write_file(path, json.dumps(table, indent=2, ensure_ascii=False).encode() + b"\n")
         return
-    names = [reader.as_text(name) for name in table["names"]]
-    mean = table["mean"]
+    names = table["names"]
     if covariance is not None:
-        rows = zip(names, table["covariance"], strict=True)
-        _write_csv(Path(covariance), [["name", *names], *([n, *map(repr, row)] for n, row in rows)])
+        rows = ([name, *row] for name, row in zip(names, table["covariance"], strict=True))
+        write_file(Path(covariance), as_csv([["name", *names], *rows]).encode())
     sd = table["sd"] if "sd" in table else np.sqrt(np.diagonal(table["covariance"])).tolist()
-    rows = zip(names, mean, sd, strict=True)
-    _write_csv(path, [["name", "mean", "sd"], *([n, repr(m), repr(s)] for n, m, s in rows)])
+    rows = zip(names, table["mean"], sd, strict=True)
+    write_file(path, as_csv([["name", "mean", "sd"], *rows]).encode())
 
 
-def _write_csv(path: Path, rows: Sequence[Sequence[str]]) -> None:
+def as_csv(rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows of texts and numbers, separated by commas; spreadsheets do not evaluate texts."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    write_file(path, text.getvalue().encode())
+    each = ([reader.as_text(cell) if isinstance(cell, str) else cell for cell in r] for r in rows)
+    csv.writer(text, lineterminator="\n").writerows(each)
+    return text.getvalue()
 
 
 def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
     cells = reader.read_cells(path, unnamed=True)
-    draws = [name for name in cells.header if name in ("lp__", "chain", ".chain", ".draw")]
-    if draws or any(name.startswith("#") for name in cells.header):
+    if any(name.startswith("#") or name in DRAWS for name in cells.header):
         raise StructureError(
             found=f"draws in table {str(path)!r}, whose header is {some(cells.header)}",
             expected="a table of means and standard deviations, a row for each parameter",
-            fix="Read the draws in Python, by arviz.from_cmdstan or pandas, and pass them to "
-            "posterity.adapters.from_samples.",
+            fix="Read them in Python, and pass them to posterity.adapters.from_samples.",
         )
     with within(f"table {str(path)!r}"):
         roles, unused = roles_of(cells.header)
@@ -224,7 +222,6 @@ def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
             raise StructureError(
                 found=wrong,
                 expected="a row for each parameter, with its standard deviation or limits",
-                fix="Add them, or pass a covariance.",
             )
     columns = {role: place for role, place in roles.items() if role not in TEXTS}
     read = cells.numbers([cells.header[place] for place in columns.values()], decimal)

@@ -58,6 +58,5 @@ def roles_of(header: Sequence[str]) -> tuple[dict[str, int], list[str]]:
             found=wrong,
             expected="one column 'name' (or 'study'), one 'mean' (or 'estimate', 'coef'), and one "
             "'sd' (or 'se', 'std. error', 'variance', or the limits '2.5 %' and '97.5 %')",
-            fix="Rename the columns, and leave out others with the same meaning.",
         )
     return result, unused

@@ -54,7 +54,6 @@ def from_table(
         raise UsageError(
             found=f"a covariance for family {family!r}" if one else both,
             expected="either sd or covariance, and covariance only for family 'gaussian'",
-            fix="Pass the uncertainty of the means once, in the form of the family.",
         )
     count = len(mean) if hasattr(mean, "__len__") else np.size(mean)
     names = checked(names, count, "the parameters of a table")
@@ -132,7 +131,6 @@ def to_table(law: Any) -> dict[str, Any]:
         raise StructureError(
             found=f"a {type(law).__name__}",
             expected="one Gaussian, a network, or a product of gammas or betas",
-            fix="See posterity show; pass a block of a product, posterior.blocks[name].",
         )
     if blocks:
         family = kinds.pop().__name__.lower()
@@ -226,4 +224,4 @@ def _of_moments(family: str, name: str, mean: float, sd: float) -> families.Gamm
 
 def _unfit(name: str, found: str, expected: str) -> ParameterError:
     found = f"{found} of parameter {name!r}"
-    return ParameterError(found=found, expected=expected, fix="Correct the table there.")
+    return ParameterError(found=found, expected=expected)

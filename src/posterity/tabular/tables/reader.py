@@ -301,7 +301,6 @@ def _unreadable(path: Path, why: str, kind: str = "") -> ArtifactError:
     return ArtifactError(
         found=f"table {str(path)!r} that cannot be read ({why})",
         expected=f"a complete {kind} file" if kind else "a text file in UTF-8",
-        fix="Check the path and the file.",
     )
 
 
