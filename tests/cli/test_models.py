@@ -524,6 +524,10 @@ def test_proportional_odds_at_the_shell_are_those_of_statsmodels():
     together = rest.replace("fit", "federate", 1)
     found = document(*f"{together} t.csv rest.csv top.csv -o r.safetensors".split())
     assert found["status"]["state"] == "converged"
+    put("more.csv", rows((grade != 1) & (x[:, 1] > 0)))
+    refuse(f"{together} rest.csv more.csv -o n.safetensors", 3, "no record with the level ['mid']")
+    own = f"{together} t.csv rest.csv --own above[mid] -o n.safetensors"
+    refuse(own, 3, "no record with the level ['mid']")
     document("predict", "t.safetensors", "t.csv", "-o", "p.npz")
     mean = np.load("p.npz")["mean"]
     np.testing.assert_allclose(mean, other.predict(), atol=0.01)

@@ -22,7 +22,7 @@ from posterity.errors import ConvergenceError, LedgerError, ParameterError, Site
 from posterity.families import Beta, DiagonalGaussian, Gamma, Gaussian
 from posterity.federation import Gossip, certify, federate, forget
 from posterity.federation.federate import start
-from posterity.federation.site import _gradient
+from posterity.federation.site import Site, _gradient
 from posterity.graphs import ring
 from posterity.inference import LocalUpdate
 from posterity.ledger import Ledger
@@ -267,3 +267,30 @@ def test_a_site_that_fails_while_others_refine():
             assert verify(done.receipt, run.ledger, done.ledger).passed
             assert done.run.trace[-1].outcome == "failed"
         assert snapshot(sick) == before
+
+
+def test_a_refinement_that_is_interrupted_is_of_the_runs_own_schedule(monkeypatch):
+    run = federate(SITES, LogisticRegression(), NORMAL, steps=12, schedule=Gossip(ring(NAMES)))
+    followed = []
+
+    def stop(at):
+        followed.append(at.result.schedule)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        forget(run, "oak", progress=stop)
+    assert followed == [run.schedule]
+    improve, asked = Site.improve, []
+
+    def second_fails(self, *given, **named):
+        asked.append(self.name)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return improve(self, *given, **named)
+
+    monkeypatch.setattr(Site, "improve", second_fails)
+    with pytest.raises(KeyboardInterrupt) as info:
+        forget(run, "oak")
+    left: Any = info.value.run  # pyright: ignore[reportAttributeAccessIssue]
+    assert left.schedule == run.schedule and left.trace[-1].site == asked[0]
+    assert left.advance(1).state.step == left.state.step + 1

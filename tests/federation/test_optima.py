@@ -232,6 +232,20 @@ def test_a_better_optimum_beyond_a_barrier_is_reached_from_the_prior():
     np.testing.assert_allclose(run.posterior.mean, 9.0, atol=0.1)
 
 
+def test_a_climb_begins_where_the_posterior_does_not_explain_the_density():
+    """Of the places nearest to a narrow optimum the density is lower than at explained ones."""
+
+    def unequal(z, x):
+        wide = -0.5 * (z[0] / 0.5) ** 2
+        return jnp.logaddexp(wide, 5 - 0.5 * ((z[0] - 11) / 0.2) ** 2) / 4 + 0 * x
+
+    sites = {"a": np.zeros(2), "b": np.zeros(2)}
+    run = quietly(sites, unequal, Gaussian.from_standard([0.0], [[25.0]]))
+    assert run.status.state == SEVERAL
+    assert run.posterior.mean == pytest.approx(11 * 25 / 25.04, abs=1e-3)
+    assert "1.7 nats of free energy higher" in str(run.status)
+
+
 def test_restarts_are_an_argument():
     """None are made of what has one optimum; without them the status says what is not known."""
     alone = federate(SQUARES, square, CENTRED, restarts=0)

@@ -96,12 +96,13 @@ def starts(federation: Federation, state: State, here: float) -> list[State]:
     other than Gaussians, and if sites tell no slopes, from members placed over the prior.
 
     Climbs to modes begin at the posterior's mirror image and at the placed members of least free
-    energy (:mod:`.elsewhere`), as many as were agreed, by turns of the nearer and the further ones.
+    energy (:mod:`.elsewhere`), as many as were agreed, by turns of the nearer and the further ones;
+    where the posterior explains the density they begin last.
     ``here`` is the free energy of the state. Raises the error of a site if none answers elsewhere.
     """
     places = Places(federation, state, contributing(federation.agreement, state))
     mirrored, *halves = starts_elsewhere(federation.agreement, state.posterior)
-    ranked = [places.ranked(members) for members in halves]
+    ranked = [places.ranked(members, here) for members in halves]
     if places.failures and not any(ranked):
         raise places.failures[0]
     pairs = itertools.zip_longest(*ranked)
@@ -154,11 +155,25 @@ class Places:
         """Return what the factors of sites that take no part say of statistics."""
         return float(np.sum((self.constant - self.state.prior).natural_parameters * statistics))
 
-    def ranked(self, members: Sequence[Any]) -> list[Any]:
-        """Return the members at which the density is known, by rising free energy."""
+    def ranked(self, members: Sequence[Any], here: float) -> list[Any]:
+        """Return the members at which the density is known, by rising free energy: first those at
+        whose means the posterior, of free energy ``here``, does not explain the density.
+        """
         energies = [self.look(member)[0] for member in members]
         known = [place for place, energy in enumerate(energies) if math.isfinite(energy)]
-        return [members[place] for place in sorted(known, key=energies.__getitem__)]
+
+        def rank(place: int) -> tuple[bool, float]:
+            member = members[place]
+            energy = energies[place]
+            gaussian = is_gaussian(member)
+            return gaussian and self._explained(joint_mean(member), energy, here), energy
+
+        return [members[place] for place in sorted(known, key=rank)]
+
+    def _explained(self, z: np.ndarray, energy: Any, here: float) -> bool:
+        """Return whether the posterior, of free energy ``here``, explains a density."""
+        q: Any = self.state.posterior
+        return bool(RULE.explains(q.log_prob(_event(q, z)) - here, np.asarray(-energy)))
 
     def modes(
         self, members: Sequence[Any], here: float, *, most: int = 200, gain: float = 1e-6
@@ -184,8 +199,8 @@ class Places:
         for place in np.argsort(ends.energies):
             z = ends.at[place]
             met = any((np.abs(z - other) < RULE.near * unit).all() for other in found)
-            explained = RULE.explains(q.log_prob(_event(q, z)) - here, -ends.energies[place])
-            if not (met or explained or ends.energies[place] > lowest):
+            energy = ends.energies[place]
+            if not (met or energy > lowest or self._explained(z, energy, here)):
                 found.append(z)
         return [moved_to(narrow, z) for z in found]
 

@@ -178,10 +178,20 @@ class Run(Position):
         """Return the run after as many sweeps as convergence takes, at most ``sweeps``. Errors are
         those of ``advance``.
         """
-        run = dataclasses.replace(self, schedule=Sequential())
-        run = run.converge(steps=sweeps, progress=progress)
-        run = dataclasses.replace(run, schedule=self.schedule)
-        return run._with(run.state, run.agreement.sites)
+
+        def told(at: Progress) -> None:
+            assert progress is not None, "someone follows"
+            run = at.result._under(self.schedule)
+            progress(dataclasses.replace(at, partial=lambda: run))
+
+        run = self._under(Sequential())
+        try:
+            run = run.converge(steps=sweeps, progress=None if progress is None else told)
+        except BaseException as error:
+            left = getattr(error, "run", run)
+            error.run = left._under(self.schedule)  # type: ignore[attr-defined]
+            raise
+        return run._under(self.schedule)
 
     def from_better(self) -> "Run":
         """Return the run at the end of its second start if that is better, at the optimum if that
@@ -404,6 +414,13 @@ class Run(Position):
         restarted = (Visit(step, s, "restarted", evaluations=looks) for s in self.contributing)
         run = dataclasses.replace(self, trace=History.of(self.trace).then(restarted))
         return run._with(state, state.entries)
+
+    def _under(self, schedule: Schedule) -> "Run":
+        """Return the run with another schedule, which learns of all factors and leaves out the rest
+        of an interrupted step.
+        """
+        run = dataclasses.replace(self, schedule=schedule)
+        return run._with(run.state, run.agreement.sites)
 
     def _with(self, state: State, sites: Iterable[str]) -> "Run":
         """Return the run with a state in which other code than the schedule changed these sites."""

@@ -24,7 +24,7 @@ from posterity.tabular.cautions import (
 from posterity.tabular.design import design
 from posterity.tabular.identifiers import no_covariates
 from posterity.tabular.one_shot import third_derivatives
-from posterity.tabular.options import ESTIMATE, ODDS
+from posterity.tabular.options import ESTIMATE
 from posterity.tabular.reading import ALONE, PLAIN, Reading, columns_of, matched, with_absent
 from posterity.tabular.recipe import Recipe, check_recipe
 from posterity.tabular.regressions import (
@@ -260,8 +260,7 @@ def _regression(
         if spread is not None and recipe.model == "linear":
             own = own / np.sqrt(spread)
         deviations(np.zeros(size), known + (own.T * data.counts) @ own, data.names[:size])
-    if recipe.model == ODDS:
-        check_levels(recipe, data)
+    check_levels(recipe, [data])
     run = fitted(recipe, spread, site, data, prior, progress)
     factor: Any = run.state.factor(site)
     model = model_of(recipe, spread)

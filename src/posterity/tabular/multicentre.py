@@ -20,6 +20,7 @@ from posterity.tabular.regressions import (
     AS_POISSON,
     LEAST,
     Triangle,
+    check_levels,
     data_of,
     dispersion_of,
     model_of,
@@ -83,6 +84,10 @@ def sites_of(
         recipe = dataclasses.replace(recipe, target=TARGET)
     check_recipe(recipe)
     designs, recipe, notes = _designs(paths, recipe, readings)
+    apart = {*recipe.own} & {*recipe.baseline}
+    known = [own for own in designs.values() if len(own.x)]
+    for together in [[own] for own in known] if apart else [known]:
+        check_levels(recipe, together)
     notes += _copies(designs)
     facts: dict[str, dict[str, Any]] = {}
     for site, data in designs.items():

@@ -120,12 +120,15 @@ def check_converged(run: Run, recipe: Recipe, data: Design) -> None:
         )
 
 
-def check_levels(recipe: Recipe, data: Design) -> None:
-    """Raise a ParameterError for a level of proportional odds without a record: of one between two
-    others the records do not keep the thresholds in order, and of the first or last no Gaussian
-    holds what they say, from which other sites would seem to differ.
+def check_levels(recipe: Recipe, designs: Iterable[Design]) -> None:
+    """Raise a ParameterError for a level of proportional odds without a record in any of the
+    designs: without one of a level between two others thresholds are in no order, and what is said
+    of the first or last no Gaussian holds, from which other sites would seem to differ.
     """
-    seen = levels_of(recipe, data.x, np.asarray(data.y))
+    if recipe.model != ODDS:
+        return
+    told = (levels_of(recipe, data.x, np.asarray(data.y)) for data in designs)
+    seen = {int(level) for levels in told for level in levels}
     none = [level for place, level in enumerate(recipe.levels) if place not in seen]
     if none:
         raise ParameterError(
