@@ -48,6 +48,7 @@ OTHERS = {
     **dict.fromkeys(
         (".rds", ".rda", ".rdata"), ("a table of R", "In R: write.csv(d, FILE, row.names = FALSE).")
     ),
+    ".safetensors": ("arrays, such as a posterior's", "Name the table of records here."),
     **dict.fromkeys((".xls", ".ods"), ("an old or open workbook", "Save it as .xlsx or .csv.")),
     **dict.fromkeys(
         (".nc", ".zarr"),
