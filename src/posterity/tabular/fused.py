@@ -105,6 +105,12 @@ def fused(
     if personal not in (None, False):
         alone = _in_memory(paths, inputs, read)
         columns = _columns(personal, alone, inputs)
+        refined = [s.name for s in alone if isinstance(s.value, Ledger) and not s.value.independent]
+        if refined:
+            inputs.notes.append(
+                f"factors of {some(refined)} were refined together, and are no fits of sites' "
+                "records by themselves: fuse files of posterity fit, or run federate --personal"
+            )
         inputs.record[PERSONAL] = json.dumps(columns, ensure_ascii=False)
         return posterity.fuse(alone, personal=columns, budget=budget, **options, progress=progress)
     files = [named(path) for path in paths]
