@@ -21,7 +21,7 @@ from posterity.errors import ConvergenceWarning
 from posterity.families import ExponentialFamily
 from posterity.federation.federate import start
 from posterity.federation.keys import first_key
-from posterity.federation.site import ERROR, failure_of
+from posterity.federation.site import NODES, failure_of
 from posterity.graphs.topology import Network, check_sites
 from posterity.graphs.walks import MetropolisHastings, Walk
 from posterity.inference.descent import not_finite
@@ -112,7 +112,7 @@ def simulate(
             keys = jax.random.split(update_key, repetitions)
             many = jax.tree.map(jnp.asarray, (stacks, place, walked, left, keys))
             trace, bad, error = map(np.asarray, _general(update.traced, model, member, site, many))
-            if error.max() > ERROR:
+            if error.max() > NODES.error:
                 warnings.warn(
                     f"Sums over nodes may be off by {error.max():.2g} nats at a site: `federate` "
                     "takes more nodes there, `simulate` those of its update.",
