@@ -340,8 +340,7 @@ def _columns(personal: Any, size: int, names: Sequence[str] = ()) -> dict[int, f
     spreads: list[Any] = [None] * len(columns)
     if isinstance(personal, Mapping):
         spreads = [*personal.values()]
-        named = {f"personal[{j}]": s for j, s in zip(columns, spreads, strict=True)}
-        SPREAD.or_none().check(**named)
+        SPREAD.check(**{f"personal[{j}]": s for j, s in zip(columns, spreads, strict=True)})
     return dict(sorted(zip(map(int, columns), spreads, strict=True)))
 
 

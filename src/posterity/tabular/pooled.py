@@ -76,7 +76,7 @@ def _coefficients_of(law: Any) -> Gaussian | None:
 
 def spreads_of(
     personal: bool | Sequence[int] | Mapping[int, float], recipe: Recipe, names: Sequence[str]
-) -> bool | Sequence[int] | Mapping[int, Any]:
+) -> bool | Sequence[int] | Mapping[int, float]:
     """Return the argument ``personal`` of :func:`posterity.federate`, with the prior median of the
     spread of an intercept, or log hazard, whose prior deviation is the default's.
 
@@ -93,8 +93,14 @@ def spreads_of(
         and names[place] in (INTERCEPT, *recipe.baseline)
         and recipe.prior_sd.get(names[place]) == USUAL_SD[INTERCEPT]
     }
-    median = SPREADS.typical * USUAL_SD[""]
-    return {n: median if n in usual else None for n in places} if usual else personal
+    if not usual:
+        return personal
+    medians = {}
+    for place in places:
+        name = names[place] if place < len(names) else ""  # unknown places are refused later
+        wide = recipe.prior_sd.get(name, recipe.prior_sd.get("", 1.0))
+        medians[place] = SPREADS.typical * (USUAL_SD[""] if place in usual else wide)
+    return medians
 
 
 def by_default(prior: Any, recipe: Recipe) -> list[str]:
