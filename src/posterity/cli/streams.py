@@ -41,7 +41,7 @@ TERMINATED = 128 + signal.SIGTERM
 DEBUG = "POSTERITY_DEBUG"
 CALL = re.compile(r"\b(?:posterity\.)?([a-z]+)\(\.\.\., (\w+=[^()\s]*)\)")
 """A call of a function in a sentence."""
-ARGUMENT = re.compile(r"(?<![\w\[.-])([a-z]+(?:_[a-z]+)*)=(True|False|'[\w-]+')?(?=[\s,.;)]|$)")
+ARGUMENT = re.compile(r"(?<![\w\[./+-])([a-z]+(?:_[a-z]+)*)=(True|False|'[\w-]+')?(?=[\s,.;)]|$)")
 """An argument of a function in a sentence."""
 _log_as_json = contextvars.ContextVar("log_as_json", default=False)
 
