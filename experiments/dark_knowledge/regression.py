@@ -16,7 +16,7 @@ import jax
 import numpy as np
 import scipy.stats
 
-from experiments import harness
+from experiments import harness, provenance
 from experiments.dark_knowledge import CACHE, RESULTS
 from experiments.data import UCI_NAMES, Regression, uci_regression
 from posterity import distill
@@ -140,6 +140,7 @@ def judged(name: str, rows: Sequence[Mapping[str, Any]], splits: int) -> dict[st
         "statuses": sorted({row["status"].partition(":")[0] for row in rows}),
         "CPU seconds a split": harness.statistics([row["CPU seconds"] for row in rows]),
         "goals": goals,
+        provenance.KEY: provenance.made_with(),
     }
 
 
