@@ -16,6 +16,7 @@ from jaxtyping import PyTree
 
 from posterity.arguments import COUNT, NATURAL, POSITIVE, Constraint
 from posterity.arrays import keys
+from posterity.arrays.tree import taken
 from posterity.artifact import loaded
 from posterity.artifact.checkpoint import Checkpoint, opened
 from posterity.distillation import online
@@ -128,7 +129,7 @@ def distill(
             parameters)`` as in flax, or an :class:`~posterity.artifact.Architecture`, with
             ``Head.size`` outputs. By default a perceptron with the hidden units of up to four of
             the teacher's networks side by side and at most 200,000 weights; with ``split`` another
-            hidden layer judges how far they differ. Layers with room for one to four of them start
+            hidden layer judges how far they differ. Layers with room for one or more of them start
             from their average.
         key: random key; ``jax.random.key(0)`` by default.
         inputs: law of the inputs that the student is trained on, see
@@ -445,7 +446,7 @@ def _of_variances(
 def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) -> Distillation:
     gap, beyond, shares = _gaps(run, state)
     asked = run.plan.asked
-    whole, halves = jax.tree.map(lambda leaf: leaf[:asked], online.averages(state))
+    whole, halves = taken(online.averages(state), slice(asked))
 
     def predicted(own):
         return Prediction.of(own, run.constants.head.likelihood)

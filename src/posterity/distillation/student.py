@@ -16,6 +16,7 @@ from jaxtyping import PyTree
 
 from posterity.arguments import Constraint
 from posterity.arrays import keys
+from posterity.arrays.tree import taken
 from posterity.artifact.architecture import Architecture
 from posterity.artifact.registry import CODECS, enrol_data
 from posterity.distillation.heads import Head, shapes_of, units
@@ -31,7 +32,6 @@ from posterity.runtime.programs import jitted
 from posterity.runtime.text import html
 
 ROWS = 4096  # Inputs per call of the compiled network
-NETWORKS = 4  # Most of the teacher's networks side by side in a default student
 NETWORK = Constraint(
     "Layers, an Architecture, or a function of parameters and inputs",
     lambda own: isinstance(own, Layers | Architecture) or callable(own),
@@ -243,6 +243,8 @@ def default(
     networks: int,
     *,
     room: int = 200_000,  # Most weights of a default student with more than one network
+    # Most networks side by side: more are seldom better, and each costs a row of weights.
+    side: int = 4,
 ) -> Layers:
     """Return the default student of a teacher with these layers: as many of ``networks`` as there
     is room for, side by side, or one if layers are convolutional.
@@ -251,7 +253,7 @@ def default(
     the layer before, to judge how far networks differ. That is no sum of their hidden units: a
     student without this layer learns it where it is asked, and nowhere else.
     """
-    most = min(networks, NETWORKS) if _grows(layers) else 1
+    most = min(networks, side) if _grows(layers) else 1
     students = [side_by_side(layers, count, head.size) for count in range(1, most + 1)]
     count = max(n for n, own in enumerate(students, 1) if n == 1 or own.size <= room)
     student = students[count - 1]
@@ -294,7 +296,7 @@ def taught(
     outputs and their negatives, as rectified units need. Other units and outputs are taken from
     ``parameters``.
     """
-    *hidden, last = jax.tree.map(lambda leaf: leaf[:count], networks)
+    *hidden, last = taken(networks, slice(count))
     grown = []
     for place, layer in enumerate(hidden):
         grown.append({name: jnp.concatenate(list(leaf), -1) for name, leaf in layer.items()})

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from posterity.arguments import COUNT, NATURAL, Constraint
+from posterity.arrays.tree import taken
 from posterity.distillation.heads import Head
 from posterity.distillation.pytrees import Array, rebuilt
 from posterity.distillation.sampling import climbs, health, tuning
@@ -19,7 +20,6 @@ from posterity.distillation.sampling.kernels import State as KernelState
 from posterity.distillation.sampling.noise import KEY
 from posterity.distillation.sampling.schedules import size_at
 from posterity.distillation.sampling.target import ModelTarget, Target, WeightsTarget, target
-from posterity.distillation.student import NETWORKS
 from posterity.distillation.teachers import WATCHED, Draws, Health, Teacher, in_units
 from posterity.errors import ConvergenceWarning, ParameterError
 from posterity.families.layers import Layers
@@ -146,7 +146,7 @@ class Langevin(Teacher):
 
     def head(self, x: Array) -> Head:
         def event(at):
-            return jax.tree.map(lambda leaf: leaf[0], self.target.constrained(at))
+            return taken(self.target.constrained(at), 0)
 
         z = jax.eval_shape(event, self.target.start(1, key=jax.random.key(0)))
         return Head.of_model(self.target.model, z, x)
@@ -197,7 +197,7 @@ class Langevin(Teacher):
         """
         sought = self.kernel.step_size is None
         if not (sought or self.scaled):
-            ones = jax.tree.map(lambda leaf: np.ones((1, *leaf.shape[1:]), leaf.dtype), positions)
+            ones = jax.tree.map(np.ones_like, taken(positions, slice(1)))
             return ones, 1.0, float(self.kernel.friction or 1)
         scaled = self.scaled and isinstance(self.target, WeightsTarget)
         scale, size, friction = tuning.tuned(
@@ -223,7 +223,7 @@ class Langevin(Teacher):
 
     def blank(self) -> State:
         def started(at: PyTree) -> State:
-            kernel = self.kernel.init(at, jax.tree.map(lambda leaf: leaf[:1], at))
+            kernel = self.kernel.init(at, taken(at, slice(1)))
             return self._counted(kernel)
 
         return jax.eval_shape(started, self.target.start(self.chains, key=jax.random.key(0)))
@@ -265,8 +265,7 @@ class Langevin(Teacher):
     def networks(self, state: State) -> Any:
         if not isinstance(self.target, WeightsTarget) or self.layers is None:
             return None
-        some = jax.tree.map(lambda leaf: leaf[:NETWORKS], state.kernel.position)
-        return in_units(self.target.model, some)
+        return in_units(self.target.model, state.kernel.position)
 
     def outputs(self, draws: PyTree, x: Array) -> Any:
         return self.target.outputs(draws, x)

@@ -133,7 +133,8 @@ def _inflation(share: float) -> float:
 
 def _root(positions: PyTree, scale: PyTree) -> np.ndarray:
     """Return the square root of the step sizes ``scale``, (chains, p)."""
-    return _flat(jax.tree.map(lambda at, s: np.ones_like(at) * np.sqrt(s), positions, scale))
+    shaped = jax.tree.map(lambda at, s: np.broadcast_to(s, at.shape), positions, scale)
+    return np.sqrt(_flat(shaped))
 
 
 def heat(target: Target, positions: PyTree, scale: PyTree, *, key: jax.Array) -> float:
