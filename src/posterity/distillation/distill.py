@@ -201,7 +201,7 @@ class Run:
     def start(self, teacher: PyTree) -> State:
         """Return the state before the first step, for a teacher in this state."""
         state = online.start(self.plan, self.constants, self.parameters, self.scaling, teacher)
-        count = students.copies(self.network, self.teacher.layers)
+        count = students.copies(self.network, self.teacher.layers, self.constants.head)
         plain = count and self.scaling.x_shift is None
         networks = _networks(self.constants.teacher, teacher) if plain else None
         if networks is None or len(networks[-1]["kernel"]) < count:
@@ -211,13 +211,9 @@ class Run:
 
     def sizes(self, step: int) -> np.ndarray:
         """Return steps per block of the next chunk (b,); a long probe has fewer, longer blocks."""
-        whole = max(round(self.steps / CHUNKS), LEAST)
-        looks = LOOKS
-        count = len(self.constants.probe)
-        if count > PROBE:
-            alike = -(-count // self.plan.batch_size)
-            whole = max(whole, min(alike, self.steps // LOOKS))
-            looks = min(LOOKS, max(whole // alike, 1))
+        alike = -(-len(self.constants.probe) // self.plan.batch_size)  # steps as long as a look
+        whole = max(round(self.steps / CHUNKS), LEAST, min(alike, self.steps // LOOKS))
+        looks = min(LOOKS, max(whole // alike, 1))
         ends = np.minimum(np.arange(looks + 1) * round(whole / looks), self.steps - step)
         return np.diff(ends).astype(np.int32)
 

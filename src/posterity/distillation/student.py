@@ -257,29 +257,25 @@ def default(
     students = [side_by_side(layers, count, head.size) for count in range(1, most + 1)]
     count = max(n for n, own in enumerate(students, 1) if n == 1 or own.size <= room)
     student = students[count - 1]
-    if not head.split or count == 1:
-        return student
+    return _judged(student, count, head) if head.split and count > 1 else student
+
+
+def _judged(student: Layers, count: int, head: Head) -> Layers:
+    """Return layers with another hidden one before the last, for the outputs of each network."""
     *hidden, last = student.layers
     judges = last.inputs + 2 * count * head.targets
     judge = dataclasses.replace(last, outputs=judges, activation="relu")
-    return Layers((*hidden, judge, dataclasses.replace(last, inputs=judges)), layers.image)
+    return Layers((*hidden, judge, dataclasses.replace(last, inputs=judges)), student.image)
 
 
-def copies(network: Any, layers: Layers | None) -> int:
-    """Return how many of the teacher's networks fit the student's hidden layers exactly, or 0."""
+def copies(network: Any, layers: Layers | None, head: Head) -> int:
+    """Return how many of the teacher's networks a student holds side by side, or 0."""
     if not isinstance(network, Layers) or layers is None:
         return 0
-    count = 1
-    if _grows(layers):
-        count = max(network.layers[0].outputs // layers.layers[0].outputs, 1)
-    hidden = len(layers) - 1
-    alike = side_by_side(layers, count, network.outputs)
-    same = network.layers[:hidden] == alike.layers[:-1] and network.image == layers.image
-    judges = network.layers[hidden:-1]
-    wide = all(
-        own.activation == "relu" and own.outputs >= 2 * count * layers.outputs for own in judges
-    )
-    return count * (same and wide and len(judges) < 2)
+    wide = network.layers[0].outputs // layers.layers[0].outputs
+    count = max(wide, 1) if _grows(layers) else 1
+    alike = side_by_side(layers, count, head.size)
+    return count * (network in (alike, _judged(alike, count, head)))
 
 
 def _grows(layers: Layers) -> bool:

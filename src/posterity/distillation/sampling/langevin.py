@@ -1,6 +1,7 @@
 """Parallel stochastic-gradient Markov chains as a teacher."""
 
 import functools
+import operator
 import warnings
 from typing import Any, NamedTuple
 
@@ -204,7 +205,7 @@ class Langevin(Teacher):
             self.target, positions, self.kernel.friction, scaled=scaled, key=key
         )
         size = size if sought else 1.0
-        return jax.tree.map(lambda leaf: size * leaf, scale), size, friction
+        return _times(size, scale), size, friction
 
     def _cooled(self, state: State, key: jax.Array) -> State:
         """Shorten steps if the noise of minibatches heats whole arrays of weights, or curvature a
@@ -333,8 +334,7 @@ class Langevin(Teacher):
         own = state.kernel
         groups = len(state.heat)
         size = float(size_at(kernel.step_size, own.step))
-        scale = kernel.scale_of(own)
-        scale = jax.tree.map(lambda leaf: size * np.asarray(leaf), scale)
+        scale = _times(size, kernel.scale_of(own))
         chains = np.asarray(series, np.float64).swapaxes(0, 1)
         moved = np.diff(chains[..., : groups + 1], axis=1)  # heat and steps from row to row
         temperature = None
@@ -421,6 +421,10 @@ def _is_large(
 ) -> bool:
     size = getattr(model, "size", 0)
     return isinstance(size, int) and size >= large
+
+
+def _times(size: float, tree: PyTree) -> Any:
+    return jax.tree.map(functools.partial(operator.mul, size), tree)
 
 
 def _is_linear(model: Model) -> bool:
