@@ -182,9 +182,12 @@ def _laplace(
     narrow = [modes[own].whitened(best.factor.T) for own in kept]
     norms = [np.linalg.norm(own, 2) if own.ndim == 2 else own.max() for own in narrow]
     spreads = np.minimum(1, 1 / np.array(norms))[:, None]
-    searched = np.array([tried, len(modes), compared], np.int32)
-    parts = Laplace(best.at, best.factor, places, spreads, searched)
-    return Laplace(*(own.astype(np.int32 if own is searched else np.float32) for own in parts))
+    return _single((best.at, best.factor, places, spreads), (tried, len(modes), compared))
+
+
+def _single(parts: tuple[np.ndarray, ...], searched: tuple[int, ...]) -> Laplace:
+    """Return the result in single precision."""
+    return Laplace(*(own.astype(np.float32) for own in parts), np.array(searched, np.int32))
 
 
 def _of_prior(looked: Any, draws: np.ndarray) -> Laplace:
@@ -201,9 +204,7 @@ def _of_prior(looked: Any, draws: np.ndarray) -> Laplace:
     places = (best - best[0]) / scale
     spreads = np.zeros((len(best), 1))
     factor = np.diag(scale) if len(scale) <= RULE.dense else scale
-    searched = np.array([len(SCALES), 0, 0], np.int32)
-    parts = Laplace(best[0], factor, places, spreads, searched)
-    return Laplace(*(own.astype(np.int32 if own is searched else np.float32) for own in parts))
+    return _single((best[0], factor, places, spreads), (len(SCALES), 0, 0))
 
 
 def _followed(
