@@ -187,7 +187,8 @@ def _laplace(
 
 def _single(parts: tuple[np.ndarray, ...], searched: tuple[int, ...]) -> Laplace:
     """Return the result in single precision."""
-    return Laplace(*(own.astype(np.float32) for own in parts), np.array(searched, np.int32))
+    centre, factor, modes, spreads = (own.astype(np.float32) for own in parts)
+    return Laplace(centre, factor, modes, spreads, np.array(searched, np.int32))
 
 
 def _of_prior(looked: Any, draws: np.ndarray) -> Laplace:
