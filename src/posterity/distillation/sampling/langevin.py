@@ -243,12 +243,13 @@ class Langevin(Teacher):
         return State(kernel, heat, kernel.position, level, friction)
 
     def advance(self, state: State, *, key: jax.Array) -> State:
-        def number(state, place):
-            return (self._step(state, jax.random.fold_in(key, place)), None)
+        return self._steps(state, self.thin, key)
 
-        if self.thin > 1:
-            state, _ = jax.lax.scan(number, state, jnp.arange(self.thin - 1))
-        return self._step(state, jax.random.fold_in(key, self.thin - 1))
+    def _steps(self, state: State, count: int, key: jax.Array) -> State:
+        def step(number, state):
+            return self._step(state, jax.random.fold_in(key, number))
+
+        return jax.lax.fori_loop(0, count, step, state)
 
     def _step(self, state: State, key: jax.Array) -> State:
         first, second = jax.random.split(key)
@@ -292,12 +293,11 @@ class Langevin(Teacher):
             )
 
     def watch(self, state: State, x: Array | None) -> Any:
-        """Return each chain's heat, steps, log density, coordinates of a model that is not a
-        network, and, at ``x``, probabilities or means.
+        """Return each chain's heat, steps, coordinates of a model that is not a network, log
+        density, and, at ``x``, probabilities or means.
         """
         step = jnp.full((self.chains, 1), state.kernel.step, jnp.float32)
-        parts = [state.heat.T, step, state.level[:, None]]
-        parts.append(self._coordinates(state))
+        parts = [state.heat.T, step, self._coordinates(state), state.level[:, None]]
         if x is not None:
             out = self.outputs(self.draws(state), x)
             kind = self.target.model.likelihood
@@ -352,12 +352,13 @@ class Langevin(Teacher):
             x, y = (np.asarray(part)[some] for part in self.target.data)
             outputs = jax.tree.map(np.asarray, _answers(self, state, x))
             reasons += health.misfit(outputs, y, getattr(model, "noise_variance", None))
-        first = groups + 2  # after heat, steps and the log density
+        first = groups + 1  # after heat and steps
         end = first + jax.eval_shape(self._coordinates, state).shape[1]
-        others = np.delete(chains[..., groups + 1 :], np.s_[1 : 1 + end - first], axis=-1)
-        if self.target.batch_size < self.target.count and chains.shape[-1] > first:
+        coordinates = chains[..., first:end]
+        others = chains[..., end:]
+        if self.target.batch_size < self.target.count and chains.shape[-1] > first + 1:
             others = others[..., 1:]  # the noise of minibatches hides how slowly it changes
-        agreement, *known = health.agreement(others, chains[..., first:end])
+        agreement, *known = health.agreement(others, coordinates)
         searched = getattr(self.target, "searched", None)
         if searched is None and _is_linear(model) and not _is_noisy(model):
             searched = (1, 1, 0)  # the log density is concave
@@ -443,10 +444,7 @@ _answers = jitted(lambda teacher, state, x: teacher.outputs(teacher.draws(state)
 
 @functools.partial(jitted, static_argnums=2)
 def _several(teacher: Langevin, state: State, count: int, key: jax.Array) -> State:
-    def step(state, number):
-        return (teacher._step(state, jax.random.fold_in(key, number)), None)
-
-    return jax.lax.scan(step, state, jnp.arange(count))[0]
+    return teacher._steps(state, count, key)
 
 
 @functools.partial(jitted, static_argnums=2)
