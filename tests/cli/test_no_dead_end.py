@@ -236,3 +236,44 @@ def test_names_of_statsmodels_stata_and_spss_are_those_of_the_shell():
 def test_the_recipe_page_of_a_withdrawal_is_there():
     page = Path(__file__).parents[2] / "docs" / "forget.md"
     assert "--record patient=" in page.read_text()
+
+
+ORDERED = "--target pain --category pain=none,mild,severe"
+
+
+@pytest.fixture
+def levels():
+    rng = np.random.default_rng(2)
+    for site in ("north", "south", "west"):
+        x = rng.normal(size=250)
+        own = np.digitize(x + rng.logistic(size=250), [-0.5, 1.5])
+        data = pd.DataFrame({"x": x, "pain": np.array(["none", "mild", "severe"])[own]})
+        data[(site != "south") | (own < 2)].to_csv(f"{site}.csv", index=False)
+
+
+@pytest.mark.parametrize("model", ["ordinal", "proportional-odds"])
+def test_a_level_that_one_site_lacks_is_said_beside_what_differs(levels, model):
+    line = f"federate north.csv south.csv west.csv {ORDERED} --model {model} -o all.safetensors"
+    notes = document(*shlex.split(line))["notes"]
+    lacks = "['south']: no record has the level ['severe']: this alone may be why"
+    assert any(note.startswith(lacks) for note in notes)
+    assert any("sites differ in above[mild]" in note or "'south' contra" in note for note in notes)
+    assert "no record has the level" in shell("show all.safetensors").stdout.replace("\n", " ")
+    own = line.replace("-o all", "--own above -o own")
+    assert any(note.startswith(lacks) for note in document(*shlex.split(own))["notes"])
+
+
+@pytest.mark.parametrize("model", ["ordinal", "proportional-odds"])
+def test_ordered_levels_have_thresholds_in_place_of_an_intercept(levels, model):
+    model = f"{ORDERED} --model {model}"
+    sites = ("north", "west")
+    way = "'above' in place of 'intercept'"
+    refuse(f"fit north.csv {model} --own intercept -o own.safetensors", 2, way)
+    for site in sites:
+        shell(f"fit {site}.csv {model} --own above -o {site}.safetensors")
+    shell("fuse north.safetensors west.safetensors -o own.safetensors")
+    for site in sites:
+        shell(f"fit {site}.csv {model} -o {site}.safetensors")
+    line = "fuse north.safetensors west.safetensors -o apart.safetensors --personal"
+    refuse(f"{line} intercept", 2, way)
+    shell(f"{line} above")

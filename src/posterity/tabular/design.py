@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.errors import ParameterError, StructureError
 from posterity.families.names import some
-from posterity.tabular.options import COUNTS, INTERCEPT, MISSING, Factor
+from posterity.tabular.options import COUNTS, INTERCEPT, MISSING, Factor, no_coefficient
 from posterity.tabular.reading import PLAIN, Reading
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.rows import Design, in_rows, of_trials
@@ -127,11 +127,7 @@ def _check_coefficients(recipe: Recipe, plain: tuple[str, ...]) -> None:
     there = {*plain, *(name.partition("[")[0] for name in plain)}
     odd = [name for name in recipe.own if name not in there]
     if odd:
-        raise UsageError(
-            found=f"--own {odd[0]}",
-            expected=f"coefficients or columns among {some(plain)}",
-            fix="Name coefficients that differ by site; for an intercept pass --intercept too.",
-        )
+        raise no_coefficient(f"--own {odd[0]}", plain)
     own = recipe.coefficients()
     twice = [name for name in own if own.count(name) > 1]
     if twice:

@@ -274,8 +274,8 @@ def distance_of_pooled(fusion: Fusion, inputs: Inputs) -> Distance:
         silent = expected_distance(together, inputs.sites).silent
         if silent:
             heard.append(
-                f"the likelihoods of {some(silent)} {NOT_GAUSSIAN}, so coefficients, and spreads "
-                "between sites, may be far off"
+                f"the likelihoods of {some(silent)} {NOT_GAUSSIAN}, so coefficients, Q, and "
+                "spreads between sites may be far off"
             )
     exact = recipe.conjugate and not heard
     return Distance(0.0 if exact else None, tuple(heard), tuple(notes))
