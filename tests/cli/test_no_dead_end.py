@@ -277,3 +277,34 @@ def test_ordered_levels_have_thresholds_in_place_of_an_intercept(levels, model):
     line = "fuse north.safetensors west.safetensors -o apart.safetensors --personal"
     refuse(f"{line} intercept", 2, way)
     shell(f"{line} above")
+
+
+def test_patients_with_few_records_each_are_clusters_and_a_formula_has_covariates():
+    rng = np.random.default_rng(1)
+    patients = np.concatenate([np.arange(75), rng.choice(75, 45, replace=False)])
+    data = pd.DataFrame({"patient": 1000 + patients, "age": rng.normal(60, 9, 120)})
+    data = data.assign(y=rng.normal(size=120))
+    data.to_csv("t.csv", index=False)
+    line = "fit t.csv --target y --model linear -o t.safetensors"
+    notes = document(*shlex.split(line))["notes"]
+    assert any("'patient' (75 different whole numbers in 120 records)" in note for note in notes)
+    assert any("pass --cluster patient" in note for note in notes)
+    shell(f"{line} --columns age --cluster patient")
+    pytest.importorskip("formulaic")
+    data = data.assign(dose=np.sort(rng.integers(1, 15, 120))).drop(columns="patient")
+    data.to_csv("t.csv", index=False)
+    line = "fit t.csv --model linear -o t.safetensors --formula 'y ~ age + dose'"
+    assert not any("--cluster" in note for note in document(*shlex.split(line))["notes"])
+    refuse(f"{line} --target y", 2, "--target beside --formula; Leave --target out")
+
+
+def test_flags_that_differ_are_none_in_one_file():
+    data = pd.DataFrame(
+        {"y": np.arange(40) % 7, "x": np.arange(40) % 5, "ward": np.arange(40) % 13}
+    )
+    data.to_csv("t.csv", index=False)
+    line = "fit t.csv --target y --model linear --columns x"
+    shell(f"{line} -o a.safetensors")
+    shell(f"{line} --cluster ward -o b.safetensors")
+    refuse("fuse a=a.safetensors b=b.safetensors -o c.safetensors", 4, '--cluster none and "ward"')
+    refuse("fit t.csv --like a.safetensors --columns x -o c.safetensors", 2, "--columns beside")

@@ -167,7 +167,8 @@ def site_coefficients(
                     found=f"a factor of site {site!r} that does not determine its own coefficients",
                     expected="a full Gaussian, fitted under the present spreads between sites",
                     fix="Pool again with the spreads that you expect (--personal NAME=SD), "
-                    "continue a run that has not converged, or predict for an unseen site (new=TABLE).",
+                    "continue a run that has not converged, or predict for an unseen site: "
+                    "new=TABLE.",
                 )
         result[site] = at_spreads(message, at, own, names)
     return result, notes
