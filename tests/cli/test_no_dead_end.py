@@ -308,3 +308,24 @@ def test_flags_that_differ_are_none_in_one_file():
     shell(f"{line} --cluster ward -o b.safetensors")
     refuse("fuse a=a.safetensors b=b.safetensors -o c.safetensors", 4, '--cluster none and "ward"')
     refuse("fit t.csv --like a.safetensors --columns x -o c.safetensors", 2, "--columns beside")
+
+
+def test_a_file_in_which_sites_differ_already_is_not_pooled_again():
+    rng = np.random.default_rng(3)
+    for site in "abcd":
+        x = rng.normal(size=30)
+        y = "abcd".index(site) + x + rng.normal(size=30)
+        pd.DataFrame({"x": x, "y": y}).to_csv(f"{site}.csv", index=False)
+    sites = "a.csv b.csv c.csv d.csv --model linear --noise-variance 1 --target y --intercept"
+    line = f"federate {sites} --personal true -o pooled.safetensors"
+    cut = document(*shlex.split(f"{line} --steps 9 --tolerance 1e-3"), code=9)
+    assert "--steps 18 goes on from the checkpoint" in cut["warning"]
+    known = document(*shlex.split(f"{line} --steps 300 --tolerance 1e-3"))
+    assert known["warning"] is None and known["status"]["state"] == "converged"
+    for site in "abcd":
+        shell(f"fit {site}.csv --model linear --noise-variance 1 --target y -o {site}.safetensors")
+    files = " ".join(f"{site}.safetensors" for site in "abcd")
+    shell(f"fuse {files} --personal intercept -o f.safetensors")
+    for file in ("pooled", "f"):
+        line = f"fuse {file}.safetensors -o again.safetensors --personal intercept"
+        refuse(line, 2, "files whose sites differ already; without --own")
