@@ -318,10 +318,8 @@ def test_a_file_in_which_sites_differ_already_is_not_pooled_again():
         pd.DataFrame({"x": x, "y": y}).to_csv(f"{site}.csv", index=False)
     sites = "a.csv b.csv c.csv d.csv --model linear --noise-variance 1 --target y --intercept"
     line = f"federate {sites} --personal true -o pooled.safetensors"
-    cut = document(*shlex.split(f"{line} --steps 9 --tolerance 1e-3"), code=9)
-    assert "--steps 18 goes on from the checkpoint" in cut["warning"]
-    known = document(*shlex.split(f"{line} --steps 300 --tolerance 1e-3"))
-    assert known["warning"] is None and known["status"]["state"] == "converged"
+    cut = document(*shlex.split(f"{line} --steps 4 --tolerance 1e-3"), code=9)
+    assert "--steps 8 goes on from the checkpoint" in cut["warning"]
     for site in "abcd":
         shell(f"fit {site}.csv --model linear --noise-variance 1 --target y -o {site}.safetensors")
     files = " ".join(f"{site}.safetensors" for site in "abcd")
