@@ -327,3 +327,39 @@ def test_a_file_in_which_sites_differ_already_is_not_pooled_again():
     for file in ("pooled", "f"):
         line = f"fuse {file}.safetensors -o again.safetensors --personal intercept"
         refuse(line, 2, "files whose sites differ already; without --own")
+
+
+def test_records_of_weight_zero_are_those_that_are_not_there():
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame(rng.normal(size=(60, 2)), columns=["x", "y"])
+    data = data.assign(w=rng.choice([0, 1, 2.5], 60), ward=np.arange(60) % 12)
+    data.to_csv("t.csv", index=False)
+    data[data["w"] > 0].to_csv("u.csv", index=False)
+    line = "--target y --model linear --columns x --record-weights w --weights sampling --site t"
+    for more in ("", " --cluster ward"):
+        notes = document(*shlex.split(f"fit t.csv {line}{more} -o t.safetensors"))["notes"]
+        left = (data["w"] == 0).sum()
+        assert f"{left} records of weight 0 are left out" in notes
+        shell(f"fit u.csv {line}{more} -o u.safetensors")
+        one, other = (posterity.load(f"{name}.safetensors") for name in "tu")
+        assert one == other
+    data.assign(w=-1).to_csv("t.csv", index=False)
+    refuse(f"fit t.csv {line} -o t.safetensors", 5, "'w' in line 2 that is not positive")
+
+
+def test_names_and_levels_that_are_nearly_right_are_shown(tmp_path):
+    data = pd.DataFrame({"ill": [0, 1] * 10, "sexe": ["homme", "femme"] * 10, "age": range(20)})
+    data.to_csv("t.csv", index=False)
+    line = "fit t.csv --model logistic -o t.safetensors"
+    refuse(f"{line} --target il", 4, "Write ill; --rename il=ill")
+    refuse(f"{line} --target disease", 4, "Use the table's name")
+    way = "--category sexe=femme,homme"
+    refuse(f"{line} --target ill --category sexe=1,2", 5, way)
+    shell(f"{line} --target ill {way}")
+    refuse(f"{line} --target ill --category sexe=homme,f", 5, "'femme' in line 3; at every site")
+    refuse("forget t.safetensors --site nowhere -o u.safetensors", 6, "'nowhere'")
+    refuse("forget t.safetensors --site t -o u.safetensors", 2, "--receipt")
+    text = "[data]\ndrop-missing = true\ncategory = { sexe = ['femme', 'homme'] }\n"
+    Path("t.toml").write_text(f"{text}[model]\ntarget = 'ill'\nkind = 'logistic'\n")
+    data.assign(age=[None, *range(19)]).to_csv("t.csv", index=False)
+    assert document(*shlex.split("fit t.toml t.csv -o t.safetensors"))["dropped"] == 1

@@ -71,7 +71,7 @@ def cautions_of_federation(
     told = {site: [*shared] for site in known}
     lacks = [*notes_of_levels(recipe, x, y, FINITE)]
     for site, own in known.items():
-        told[site] += [] if lacks else notes_of_levels(recipe, *own, ONE_SIDED)
+        told[site] += [] if lacks else notes_of_levels(recipe, own[0], own[1], ONE_SIDED)
         suspects = designs[site].suspects
         told[site] += notes_of_clusters(recipe, names, model, own, posterior, suspects)
     return told

@@ -59,7 +59,6 @@ def design(
     needed = {name: place for name, place in places.items() if name not in indicated}
     cells, kept = whole(cells, needed, levels, reading.drop_missing or predicting)
     cells, gaps = filled(cells, indicated, levels)
-    lines = np.asarray(cells.lines)
     dropped = total - len(cells.rows)
     if not cells.rows and not (empty and (dropped or not predicting)):
         why = f", {dropped} dropped, since a value is missing" if dropped else ""
@@ -70,6 +69,15 @@ def design(
     reading, notes = labelled(cells, recipe, reading, wanted)
     notes += [*strange, *(note for name, note in cells.notes if name in wanted)]
     values = values_of(cells, recipe, reading, [n for n in wanted if n != recipe.cluster])
+    weight = values.get(recipe.weights or "")
+    if weight is not None and not weight.all():
+        used = np.flatnonzero(weight)
+        notes.append(f"{len(weight) - len(used)} records of weight 0 are left out")
+        cells = cells.at(used)
+        kept = kept[used]
+        values = {name: own[used] for name, own in values.items()}
+        gaps = {name: own[used] for name, own in gaps.items()}
+    lines = np.asarray(cells.lines)
     for name in (name for name in values if name not in recipe.categories):
         check_positive(recipe, name, values[name], cells)
         notes += notes_of_codes(name, values[name])
@@ -96,7 +104,7 @@ def design(
             fix="Change units: --scale NAME=VALUE.",
         )
     about: dict[str, Any] = {"names": names, "lines": lines, "kept": kept, "total": total}
-    about |= {"dropped": dropped, "notes": tuple(notes)}
+    about |= {"dropped": total - len(lines), "notes": tuple(notes)}
     if not predicting:
         beside["weights"], cautions = weighted(recipe, beside["weights"], cells)
         about |= {"cautions": cautions, **dependent(recipe, cells)}
