@@ -69,14 +69,9 @@ def design(
     reading, notes = labelled(cells, recipe, reading, wanted)
     notes += [*strange, *(note for name, note in cells.notes if name in wanted)]
     values = values_of(cells, recipe, reading, [n for n in wanted if n != recipe.cluster])
-    weight = values.get(recipe.weights or "")
-    if weight is not None and not weight.all():
-        used = np.flatnonzero(weight)
-        notes.append(f"{len(weight) - len(used)} records of weight 0 are left out")
-        cells = cells.at(used)
-        kept = kept[used]
-        values = {name: own[used] for name, own in values.items()}
-        gaps = {name: own[used] for name, own in gaps.items()}
+    if (weight := values.get(recipe.weights or "")) is not None and not weight.all():
+        cells, kept, values, gaps = _with_weight(np.flatnonzero(weight), cells, kept, values, gaps)
+        notes.append(f"{len(weight) - len(kept)} records of weight 0 are left out")
     lines = np.asarray(cells.lines)
     for name in (name for name in values if name not in recipe.categories):
         check_positive(recipe, name, values[name], cells)
@@ -113,6 +108,14 @@ def design(
         return of_trials(result, recipe, values.get(recipe.trials), path, predicting)
     _check_target(result, recipe, path)
     return in_rows(result, recipe, values, path, predicting)
+
+
+def _with_weight(
+    used: np.ndarray, cells: Cells, kept: np.ndarray, *parts: dict[str, np.ndarray]
+) -> tuple[Any, ...]:
+    """Return the records in ``used`` places: cells, positions in the table, and columns."""
+    each = ({name: own[used] for name, own in part.items()} for part in parts)
+    return cells.at(used), kept[used], *each
 
 
 def _notes_of_constants(
