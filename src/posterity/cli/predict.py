@@ -176,8 +176,7 @@ def evaluate(settings: Settings) -> Data:
         if own.target is None:
             raise StructureError(
                 found=f"no target in {str(inputs)!r}",
-                expected="the column that was predicted",
-                fix="Name it by --target.",
+                expected="the column that was predicted (--target)",
             )
     found, labels = joined(several)
     if len(tables) == 1:

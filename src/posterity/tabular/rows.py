@@ -147,8 +147,7 @@ def of_trials(
     if predicting or trials is None:
         raise UsageError(
             found=f"scores of successes {recipe.target!r} of trials {recipe.trials!r}",
-            expected="a label, which the model predicts of each trial",
-            fix="Write a row for each trial, whose target is 0 or 1.",
+            expected="a row for each trial, with a label of 0 or 1, which the model predicts",
         )
     won = np.asarray(data.y)
     wrong = (won < 0) | (won > trials) | (won != np.round(won)) | (trials != np.round(trials))
