@@ -15,7 +15,7 @@ import scipy
 
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import leaves
-from posterity.arrays.typing import Bool, Float, Int, Number, PyTree, Real
+from posterity.arrays.typing import Bool, Float, Int, PyTree, Real
 
 
 @dataclasses.dataclass(frozen=True)

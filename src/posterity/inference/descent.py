@@ -21,12 +21,12 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.search import RULE, Point, Search, lbfgs, search, step_by_curvature
+from posterity.arrays.search import RULE, Point, Search, lbfgs
 from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Float, Int, Number, Real
 from posterity.errors import ParameterError
 from posterity.families import ExponentialFamily
-from posterity.inference.joint import is_gaussian, slope_in_mean
+from posterity.inference.joint import is_gaussian
 from posterity.models.nodes import normal_pairs
 from posterity.runtime.jax_loaded import is_jax
 from posterity.runtime.lazy import jax, jnp
@@ -408,41 +408,6 @@ def _starts(q: ExponentialFamily, rough: Any) -> Callable[[Any], Any]:
     return start
 
 
-def joint_end(
-    curved: Callable[[Any], Any], q: Any, cavity: Any, temperature: float, most: int
-) -> ExponentialFamily:
-    """Return the diagonal Gaussian of least free energy, by joint steps of all means from ``q``.
-
-    ``curved(q)`` returns ``E_q[log likelihood]`` and its derivatives in the means. Means move along
-    Newton's step, which collinear columns require. Precisions move by the same share to their
-    fixed-point values at the current point, from likelihood and cavity.
-    """
-    prior = np.diag(cavity.precision)
-
-    def member(at: Any) -> Any:
-        return type(q)._of(precision_mean=at[1] * at[0], precision=at[1])
-
-    def look(at: Any) -> Point:
-        here = member(at)
-        expected, slope, bend = curved(here)
-        divergence = here.kl(cavity)
-        pull = slope_in_mean(here, cavity)
-        wider = cavity.precision + expected.gradient.precision / temperature - at[1]
-        step, squared = step_by_curvature(slope / temperature + pull, bend / temperature + prior)
-        squared = temperature * (squared + ((wider / at[1]) ** 2).sum() / 2)
-        value = temperature * divergence - expected.value
-        rounding = ROUNDING * (1 + temperature * divergence + np.abs(expected.value))
-        finite = np.isfinite(value) & np.isfinite(squared) & (at[1] > 0).all()
-        known = (np.where(finite, value, np.inf), rounding, squared, finite)
-        return Point(at, (step, wider), *map(np.asarray, known))
-
-    def move(at, way, rate):
-        return (at[0] + rate * way[0], at[1] + rate * way[1])
-
-    with np.errstate(all="ignore"):
-        return member(search(look, (q.mean, q.precision), most=most, move=move).best.at)
-
-
 def convex_end(
     evaluate: Callable[[Any], Any],
     q: Any,
@@ -452,7 +417,7 @@ def convex_end(
     most: int = 600,
     gain: float = 1e-13,
 ) -> ExponentialFamily:
-    """Return the full Gaussian of least free energy, by L-BFGS from ``q``.
+    """Return the Gaussian of least free energy, full or diagonal as ``q``, by L-BFGS from there.
 
     ``evaluate(q)`` returns ``E_q[log likelihood]`` as ``value``, ``∇_μ`` of it as ``gradient``.
     There are at most ``most`` evaluations, and a further step must predict a relative decrease of
@@ -461,9 +426,9 @@ def convex_end(
     size = q.event_size
     center = q.mean
     scale = q.whitened(np.eye(size))
-    precision = scale.T @ cavity.precision @ scale
-    linear = scale.T @ (cavity.precision_mean - cavity.precision @ center)
-    kept = np.tril_indices(size)
+    precision = cavity.times_precision(scale.T) @ scale
+    linear = scale.T @ (cavity.precision_mean - cavity.times_precision(center))
+    kept = np.diag_indices(size) if q.diagonal else np.tril_indices(size)
 
     def member(free: np.ndarray) -> tuple[Any, np.ndarray]:
         root = np.zeros((size, size))
@@ -471,7 +436,8 @@ def convex_end(
         inverse = np.linalg.inv(scale @ root)
         mean = center + scale @ free[:size]
         own = inverse.T @ inverse
-        return type(q)._of(precision_mean=own @ mean, precision=own), root
+        precision = np.diagonal(own) if q.diagonal else own
+        return type(q)._of(precision_mean=own @ mean, precision=precision), root
 
     def energy(free: np.ndarray) -> tuple[float, np.ndarray]:
         if not (free[size:][kept[0] == kept[1]] > 0).all():
@@ -480,8 +446,8 @@ def convex_end(
         expected = evaluate(there)
         factor = expected.gradient
         along = free[:size]
-        bend = scale.T @ factor.precision @ scale
-        slope = scale.T @ (factor.precision_mean - factor.precision @ there.mean)
+        bend = factor.times_precision(scale.T) @ scale
+        slope = scale.T @ (factor.precision_mean - factor.times_precision(there.mean))
         logs = np.log(np.diagonal(root)).sum()
         pull = (precision * (root @ root.T)).sum() / 2 + along @ precision @ along / 2
         value = temperature * (pull - linear @ along - logs) - expected.value
