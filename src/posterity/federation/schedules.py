@@ -37,12 +37,10 @@ from posterity.runtime.sharing import History, SharedMap
 class Turn:
     """The message that starts the next step of a schedule, or resumes an interrupted one.
 
-    ``key`` is that step's source of randomness. Over a graph, ``site`` is the site that the token
-    has reached, if that is not the site to which it was sent.
+    ``key`` is that step's source of randomness.
     """
 
     key: KeyArray
-    site: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,8 +131,6 @@ class Schedule(abc.ABC):
         return state, dataclasses.replace(pending, had=pending.had + 1, visits=visits)
 
     def _begun(self, agreed: Agreement, state: State, turn: Turn) -> Pending:
-        if turn.site is not None:
-            return Pending(turn.key, (turn.site,))
         return state.pending or Pending(turn.key, self.turns(agreed, state))
 
     def at_once(
