@@ -97,7 +97,7 @@ def starts(federation: Federation, state: State, here: float) -> list[State]:
 
     Climbs to modes begin at the posterior's mirror image and at as many of the placed members
     (:mod:`.elsewhere`) as were agreed: first those of higher density than their neighbours, each of
-    which may be of a mode of its own (torn1989); where the posterior explains the density they
+    which may be of a mode of its own (torn1992); where the posterior explains the density they
     begin last. ``here`` is the free energy of the state. Raises the error of a site if none answers
     elsewhere.
     """

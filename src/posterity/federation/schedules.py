@@ -35,9 +35,8 @@ from posterity.runtime.sharing import History, SharedMap
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """The message that starts the next step of a schedule, or resumes an interrupted one.
-
-    ``key`` is that step's source of randomness.
+    """The message that starts the next step of a schedule, or resumes an interrupted one; ``key``
+    is that step's source of randomness.
     """
 
     key: KeyArray
@@ -266,14 +265,13 @@ class Synchronous(Schedule):
         changed = {site: after for site, (after, v) in alone.items() if v.outcome == "updated"}
         visits = tuple(visit for _, visit in alone.values())
         together = _together(agreed, state, changed, self.damping)
-        if together is None:
-
-            def refused(v):
-                return dataclasses.replace(v, outcome="refused")
-
-            visits = tuple(refused(v) if v.outcome == "updated" else v for v in visits)
-            together = state
-        return _ended(together), (Done(visits),)
+        if together is not None:
+            return _ended(together), (Done(visits),)
+        visits = tuple(
+            dataclasses.replace(v, outcome="refused") if v.outcome == "updated" else v
+            for v in visits
+        )
+        return _ended(state), (Done(visits),)
 
 
 @dataclasses.dataclass(frozen=True)
