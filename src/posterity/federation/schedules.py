@@ -317,9 +317,7 @@ class Asynchronous(Schedule):
                 found=f"speeds of {unknown}", expected=f"sites of {list(sites)}", fix="Check names."
             )
         done = {site: self._duration(site, 0, key) for site in sites}
-        zeros = dict.fromkeys(sites, 0)
-        nothing = dict.fromkeys(sites)
-        own = {"done": done, "reports": zeros, "fetched": nothing}
+        own = {"done": done, "reports": dict.fromkeys(sites, 0), "fetched": dict.fromkeys(sites)}
         return dataclasses.replace(state, schedule=own)
 
     def turns(self, agreed: Agreement, state: State) -> tuple[str, ...]:
