@@ -171,7 +171,7 @@ class Places:
         lower = energies[beside].min(1) < energies
         pairs = zip(points, energies, strict=True)
         known = [gaussian and self._explained(*pair, here) for pair in pairs]
-        order = np.lexsort([energies, known, lower])
+        order = np.lexsort((energies, np.array(known), lower))
         return [members[place] for place in order if energies[place] < np.inf]
 
     def _explained(self, z: np.ndarray, energy: Any, here: float) -> bool:
