@@ -12,8 +12,6 @@ LONG_FILES: set[str] = {
     "engine/agreement.py",
     "engine/machine.py",
     "engine/running.py",
-    "federation/run.py",
-    "federation/schedules.py",
     "federation/site.py",
     "federation/specification.py",
     "fusion/sites.py",

@@ -11,7 +11,7 @@ import scipy
 from posterity.families import DiagonalGaussian, Gaussian, Product
 from posterity.federation import federate
 from posterity.inference import LocalUpdate
-from posterity.models import GammaRegression
+from posterity.models import GammaRegression, PoissonRegression
 
 NODES, CHANCES = np.polynomial.hermite_e.hermegauss(40)
 CHANCES = CHANCES / CHANCES.sum()
@@ -130,3 +130,11 @@ def test_raw_columns_of_a_regression_end_where_newton_s_step_is_nothing():
     assert run.status.converged and run.state.step < 5
     assert (q.precision * step**2).sum() / 2 < 1e-3
     assert np.allclose(q.precision, ratio @ x**2 + 1e-4, rtol=1e-6)
+
+
+def test_counts_that_are_all_zero_converge_under_a_wide_prior():
+    """Their likelihood rises for ever; natural gradients alone took a hundred rounds and more."""
+    x = np.c_[np.ones(60), np.random.default_rng(2).normal(size=(60, 2))]
+    prior = DiagonalGaussian.from_standard(np.zeros(3), np.full(3, 1e4))
+    run = federate({"one": (x, np.zeros(60))}, PoissonRegression(), prior)
+    assert run.status.converged and run.state.step < 10

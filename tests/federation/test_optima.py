@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from posterity.errors import ConvergenceWarning, SiteError, UsageError
 from posterity.families import Beta, DiagonalGaussian, Gaussian, Product
 from posterity.federation import Asynchronous, Gossip, LedgerGossip, Synchronous, federate
 from posterity.federation.agreement import Agreement
+from posterity.federation.driver import Federation
 from posterity.federation.elsewhere import ELSEWHERE, starts_elsewhere
 from posterity.federation.federate import start
 from posterity.federation.messages import Measure, dumps, loads
@@ -206,14 +208,13 @@ def test_members_are_placed_over_all_of_the_prior():
     prior = Gaussian.from_standard([1.0, -2.0], np.diag([4.0, 9.0]))
     agreed = Agreement.of(FunctionModel(lambda z, x: -((x - z[0]) ** 2)), prior)
     q = Gaussian.from_standard([3.0, -2.0], np.diag([0.01, 900.0]))
-    (mirrored,), nearer, members = starts_elsewhere(agreed, q)
+    (mirrored,), members = starts_elsewhere(agreed, q)
     np.testing.assert_allclose(mirrored.mean, [-1.0, -2.0])
     deviations = np.array([m.mean - prior.mean for m in members]) / np.sqrt([4.0, 9.0])
     placed = ELSEWHERE.placed
     expected = scipy.special.ndtri((np.arange(placed) + 0.5) / placed)
-    np.testing.assert_allclose(np.sort(deviations[:, 0]), expected[: placed // 2], atol=1e-12)
-    assert len(nearer) == len(members)
-    for member in (mirrored, *nearer, *members):
+    np.testing.assert_allclose(np.sort(deviations[:, 0]), expected, atol=1e-12)
+    for member in (mirrored, *members):
         np.testing.assert_allclose(member.covariance, q.covariance / NARROWER)
     assert starts_elsewhere(agreed, prior)[0] == []  # it is its own image
 
@@ -230,6 +231,33 @@ def test_a_better_optimum_beyond_a_barrier_is_reached_from_the_prior():
     run: Any = quietly(sites, two, WIDE)
     assert run.status.state == SEVERAL
     np.testing.assert_allclose(run.posterior.mean, 9.0, atol=0.1)
+
+
+def test_several_modes_that_the_posterior_covers_are_told():
+    """Two equal ones, three deviations to both sides of a wide posterior that explains both."""
+
+    def pair(z, x):
+        near = jnp.stack([((z - side * jnp.array([2.4, 1.8])) ** 2).sum() for side in (-1, 1)])
+        return jax.nn.logsumexp(-near / 2) / 4 + 0 * x
+
+    prior = Gaussian.from_standard(np.zeros(2), 25 * np.eye(2))
+    run: Any = quietly({"a": np.zeros(2), "b": np.zeros(2)}, pair, prior)
+    assert run.status.state == SEVERAL
+
+
+def test_a_site_that_fails_again_and_again_is_not_asked_further(monkeypatch):
+    run = start(SQUARES, square, CENTRED).advance(2)
+    asked = []
+
+    def lost(self, question):
+        asked.append(question)
+        raise SiteError(found="no answer", expected="one", fix="Mend it.")
+
+    here = free_energy(run.federation, run.state)
+    monkeypatch.setattr(Federation, "demand", lost)
+    with pytest.raises(SiteError):
+        starts(run.federation, run.state, here)
+    assert len(asked) == ELSEWHERE.failures + 1
 
 
 def test_a_climb_begins_where_the_posterior_does_not_explain_the_density():

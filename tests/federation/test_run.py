@@ -39,7 +39,7 @@ KEY = jax.random.key(5)
 sites = st.sampled_from(NAMES)
 events = st.one_of(
     st.tuples(st.just("advance"), st.integers(0, 4)),
-    st.tuples(st.sampled_from(["forget", "rejoin", "leave", "deliver"]), sites),
+    st.tuples(st.sampled_from(["forget", "rejoin", "leave"]), sites),
     st.tuples(st.sampled_from(["sweep", "restart"]), st.none()),
 )
 
@@ -59,8 +59,6 @@ def happen(run, event, what):
                 return run.readmit(what)
             case "restart":
                 return run.restarted()
-            case "deliver":
-                return run.deliver(run.token, what)
     except (LedgerError, UsageError):
         assert snapshot(run) == before
         return run

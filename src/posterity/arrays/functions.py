@@ -113,8 +113,10 @@ class Namespace:
         """The arrays of ``yes`` where the condition holds, else those of ``no``.
 
         Both are tuples of arrays, nested ones too, or over JAX any trees. NumPy's arrays (G, ...)
-        may have more axes than the condition (G,).
+        may have more axes than the condition (G,). For one condition they may be anything.
         """
+        if np.ndim(condition) == 0:
+            return yes if condition else no
         if isinstance(yes, tuple):
             return tuple(self.choose(condition, *pair) for pair in zip(yes, no, strict=True))
         axes = (1,) * (np.ndim(yes) - np.ndim(condition))

@@ -15,7 +15,7 @@ import scipy
 
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import leaves
-from posterity.arrays.typing import Bool, Float, Int, Number, PyTree, Real
+from posterity.arrays.typing import Bool, Float, Int, PyTree, Real
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,46 +56,56 @@ class Point(NamedTuple):
     """True if the value and the slope are finite, so that the point can be accepted."""
 
 
-class Verdict(NamedTuple):
-    """True if a point is accepted, the share of a step to try next, and true if the search ends."""
-
-    taken: Bool[Real, "*g"]
-    rate: Float[Real, "*g"]
-    ended: Bool[Real, "*g"]
-
-
 class Search(NamedTuple):
-    """The state of a search: the best point, the next share of a step, and evaluations so far."""
+    """The state of a search between two evaluations: what every loop of this library goes on from.
+
+    Whoever evaluates the objective, here or at sites far away, asks for the point at ``rate`` of a
+    whole step from the best one, and tells the search the result.
+    """
 
     best: Point
     rate: Float[Real, "*g"]
+    """The share of a whole step to try next. If it is zero, points are compared by values only."""
     looks: Int[Real, ""]
+    """The number of results so far, without the first point."""
     done: Bool[Real, "*g"]
+    taken: Bool[Real, "*g"]
+    """True if the last result was accepted."""
 
+    @classmethod
+    def of(cls, first: Point) -> "Search":
+        """Return the search from a point, before a whole step."""
+        np_ = namespace(first.value).np
+        no = np_.zeros_like(first.finite)
+        return cls(first, np_.ones_like(first.value), np_.asarray(0), no, no)
 
-def judged(
-    best: Point,
-    result: Point,
-    rate: Number,
-    *,
-    scale: Float[Real, ""] | float = 1.0,
-    rule: Rule = RULE,
-) -> Verdict:
-    """Judge ``result``, the point at ``rate`` of a whole step from ``best``; return the verdict.
+    def told(
+        self, result: Point, *, scale: Float[Real, ""] | float = 1.0, rule: Rule = RULE
+    ) -> "Search":
+        """Return the search after the evaluation of the point that it asked for.
 
-    ``scale`` converts squared lengths to units of the value. A point is accepted by Armijo's rule
-    or, where rounding hides the decrease, if its slope is flatter.
-    """
-    np_ = namespace(result.value).np
-    promised = rate * scale * best.squared
-    falls = result.value <= best.value - rule.armijo * promised
-    level = result.value <= best.value + best.rounding
-    taken = result.finite & (falls | (level & (result.squared < rule.flatter * best.squared)))
-    shorter = np_.where(result.finite, 0.5, 0.1)
-    following = np_.where(taken, np_.minimum(1.0, 2 * rate), shorter * rate)
-    hidden = ~taken & (promised <= best.rounding)
-    settled = taken & (scale * result.squared <= 2 * rule.close)
-    return Verdict(taken, following, hidden | settled | (following < rule.shortest))
+        ``scale`` converts squared lengths to units of the value. A point is accepted by Armijo's
+        rule or, where rounding hides the decrease, if its slope is flatter. A search that is done
+        stays as it is.
+        """
+        best = self.best
+        xp = namespace(result.value)
+        promised = self.rate * scale * best.squared
+        falls = result.value <= best.value - rule.armijo * promised
+        level = result.value <= best.value + best.rounding
+        better = result.finite & (falls | (level & (result.squared < rule.flatter * best.squared)))
+        shorter = xp.np.where(result.finite, 0.5, 0.1) * self.rate
+        rate = xp.np.where(better, xp.np.minimum(1.0, 2 * self.rate), shorter)
+        hidden = ~better & (promised <= best.rounding)
+        settled = better & (scale * result.squared <= 2 * rule.close)
+        taken = better & ~self.done
+        return Search(
+            Point(*xp.choose(taken, tuple(result), tuple(best))),
+            xp.np.where(self.done, self.rate, rate),
+            self.looks + 1,
+            self.done | hidden | settled | (rate < rule.shortest),
+            taken,
+        )
 
 
 def search(
@@ -117,22 +127,15 @@ def search(
 
     def turn(state: Search) -> Search:
         best = state.best
-        result = look(step(best.at, best.direction, state.rate))
-        verdict = judged(best, result, state.rate, rule=rule)
-        return Search(
-            Point(*xp.choose(verdict.taken & ~state.done, tuple(result), tuple(best))),
-            verdict.rate,
-            state.looks + 1,
-            state.done | verdict.ended | (verdict.taken & settled(result)),
-        )
+        after = state.told(look(step(best.at, best.direction, state.rate)), rule=rule)
+        return after._replace(done=after.done | (after.taken & settled(after.best)))
 
     def settled(point: Point) -> Any:
         """True if the decrease left is below rounding, or is unknown."""
         return ~(point.squared > 2 * xp.np.maximum(rule.close, point.rounding))
 
     first = look(start)
-    done = ~first.finite | settled(first)
-    begin = Search(first, xp.np.ones_like(first.value), xp.np.asarray(0), done)
+    begin = Search.of(first)._replace(done=~first.finite | settled(first))
     return xp.repeat(lambda state: (state.looks < most) & ~state.done.all(), turn, begin)
 
 

@@ -101,10 +101,12 @@ class Checkpoint:
         return self.path is not None and time.monotonic() - self._saved > SECONDS
 
     def foreign(self) -> ArtifactError:
-        """Return the error for a file that is not a checkpoint of this verb."""
+        """Return the error for a file that is not a checkpoint of this verb in today's form."""
         return ArtifactError(
-            found=f"file {str(self.path)!r}, which is no checkpoint of {self.verb!r}",
-            expected=f"a file that {self.verb!r} saved",
+            found=f"file {str(self.path)!r}, which is no checkpoint of {self.verb!r}, or one of an "
+            "older form",
+            expected=f"a file that {self.verb!r} of this version saved",
+            fix="Finish with the version that began it, or move the file away to begin anew.",
         )
 
 

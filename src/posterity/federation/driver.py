@@ -86,7 +86,7 @@ class Federation:
         return answer
 
     def step(
-        self, machine: Machine, state: State, *, key: KeyArray, site: str | None = None
+        self, machine: Machine, state: State, *, key: KeyArray
     ) -> Iterator[tuple[State, Sequence[Visit]]]:
         """Make one step of a schedule; yield the state after each message, and the visits at the
         end. Errors are those of ``receive`` and ``ask``.
@@ -95,7 +95,7 @@ class Federation:
         if whole is not None:
             yield whole
             return
-        state, more = machine.receive(state, Turn(key, site))
+        state, more = machine.receive(state, Turn(key))
         sent = collections.deque(more)
         visits = ()
         yield state, visits

@@ -23,8 +23,13 @@ from posterity.inference.joint import is_gaussian, joint_mean, moved_to
 class Elsewhere:
     """Where other optima are sought, and which of them count."""
 
-    placed: int = 16
+    placed: int = 32
     """Number of members placed over the prior."""
+    neighbours: int = 3
+    """Number of nearest ones with which the density at a member is compared."""
+    failures: int = 2
+    """Most places at which a site fails, as sums may not be finite there, before it counts as lost.
+    """
     close: float = 0.8
     """Weight of a draw from the prior in the mean of a member of other families than Gaussians."""
     apart: float = 1.0
@@ -64,24 +69,20 @@ def is_due(agreed: Agreement) -> bool:
 
 def starts_elsewhere(agreed: Agreement, posterior: ExponentialFamily) -> tuple[list[Any], ...]:
     """Return the admitted members from which second starts are made: the narrow mirror image of a
-    Gaussian posterior about the prior's mean, if that is elsewhere, and the nearer and the further
-    half of the members placed all over the prior.
+    Gaussian posterior about the prior's mean, if that is elsewhere, and the members placed all over
+    the prior.
 
     Gaussians are placed as a Latin hypercube in the prior's deviations, narrow beside the
-    posterior; other families about draws from the prior. From the further ones an optimum is
-    reached that no path of rising density connects to the posterior, from the nearer ones one of
-    several that the posterior covers.
+    posterior; other families about draws from the prior.
     """
     q: Any = posterior
     pairs: list[tuple[Any, Any]] = list(zip(q.parts(), agreed.prior.parts(), strict=True))
     rng = np.random.default_rng(q.event_size)
     each = [_placed(part, prior, rng, number) for number, (part, prior) in enumerate(pairs)]
     members = [q.rebuild(list(own)) for own in zip(*each, strict=True)]
-    away = np.array([float(member.kl(q)) for member in members])
-    halves = np.split(np.argsort(away, kind="stable"), 2)
     images = [image for image in _mirrored(agreed, q) if float(image.kl(q)) > ELSEWHERE.apart]
     mirrored = [image * NARROWER for image in images]
-    kinds = mirrored, *([members[place] for place in half.tolist()] for half in halves)
+    kinds = mirrored, members
     return tuple([member for member in kind if agreed.admits(member)] for kind in kinds)
 
 
@@ -117,8 +118,7 @@ def looked_at(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
     q: Any = posterior
     parts: list[Any] = list(q.parts())
     if not is_gaussian(q):
-        _, nearer, further = starts_elsewhere(agreed, q)
-        return [q, *nearer, *further]
+        return [q, *starts_elsewhere(agreed, q)[1]]
     found = [q, *_mirrored(agreed, q)]
     sizes = [part.own_size for part in parts]
     size = sum(sizes)

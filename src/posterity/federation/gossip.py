@@ -242,12 +242,11 @@ class Gossip(OverGraph):
     ) -> tuple[State, Visit]:
         own = state.schedule
         site = visit.site
-        before = own["from"] if site == own["at"] else None
         kept, token = site_state(state, site).send(token_of(state), after)
         others = tuple(name for name in state.leaving if name != site)
         entries = {} if kept.entry is None else {site: kept.entry}
         sent = {
-            "at": self.hop(site, before, key=key),
+            "at": self.hop(site, own["from"], key=key),
             "from": site,
             "sequence": token.sequence,
             "previous": token.previous,

@@ -7,18 +7,18 @@ as converged only after the sites have also started elsewhere.
 """
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from posterity.errors import PosterityError
 from posterity.federation.driver import Federation
 from posterity.federation.elsewhere import ELSEWHERE, starts_elsewhere
 from posterity.federation.messages import Report
-from posterity.federation.optimum import EFFORT, Descent, asked, started_at, without
+from posterity.federation.optimum import EFFORT, TINY, Descent, asked, started_at, without
 from posterity.federation.state import State, contributing, distance
 from posterity.inference.joint import (
     is_gaussian,
@@ -95,19 +95,18 @@ def starts(federation: Federation, state: State, here: float) -> list[State]:
     parameters that the posterior does not explain (:mod:`posterity.inference.modes`); for families
     other than Gaussians, and if sites tell no slopes, from members placed over the prior.
 
-    Climbs to modes begin at the posterior's mirror image and at the placed members of least free
-    energy (:mod:`.elsewhere`), as many as were agreed, by turns of the nearer and the further ones;
-    where the posterior explains the density they begin last.
-    ``here`` is the free energy of the state. Raises the error of a site if none answers elsewhere.
+    Climbs to modes begin at the posterior's mirror image and at as many of the placed members
+    (:mod:`.elsewhere`) as were agreed: first those of higher density than their neighbours, each of
+    which may be of a mode of its own (torn1992); where the posterior explains the density they
+    begin last. ``here`` is the free energy of the state. Raises the error of a site if none answers
+    elsewhere.
     """
     places = Places(federation, state, contributing(federation.agreement, state))
-    mirrored, *halves = starts_elsewhere(federation.agreement, state.posterior)
-    ranked = [places.ranked(members, here) for members in halves]
-    if places.failures and not any(ranked):
+    mirrored, placed = starts_elsewhere(federation.agreement, state.posterior)
+    ranked = places.ranked(placed, here)
+    if places.failures and not ranked:
         raise places.failures[0]
-    pairs = itertools.zip_longest(*ranked)
-    placed = [member for pair in pairs for member in pair if member is not None]
-    members = [*mirrored, *placed[: federation.agreement.restarts]]
+    members = [*mirrored, *ranked[: federation.agreement.restarts]]
     climbed = is_gaussian(state.posterior) and members and not places.flat
     chosen = places.modes(members, here) if climbed else members
     return [started_at(state, member, places.sites) for member in chosen]
@@ -130,13 +129,16 @@ class Places:
     def look(self, member: Any) -> tuple[float, Any]:
         """Return minus the log density of parameters and data at the mean of a Gaussian and its
         slope, or the free energy of a member of another family and zero. The first is infinite
-        where a site does not tell it.
+        where a site does not tell it. Raises the error of a site that fails again and again, which
+        is not asked further.
         """
         begun = started_at(self.state, member, self.sites)
         try:
             reports = asked(self.federation, begun, self.sites, "rough")
         except PosterityError as error:  # sums may not be finite there
             self.failures.append(error)
+            if len(self.failures) > ELSEWHERE.failures:
+                raise
             reports = [Report("")]
         told = [report for report in reports if report.value is not None]
         if len(told) < len(self.sites):
@@ -156,19 +158,21 @@ class Places:
         return float(np.sum((self.constant - self.state.prior).natural_parameters * statistics))
 
     def ranked(self, members: Sequence[Any], here: float) -> list[Any]:
-        """Return the members at which the density is known, by rising free energy: first those at
-        whose means the posterior, of free energy ``here``, does not explain the density.
+        """Return the members at which the density is known: first those of higher density than
+        their nearest neighbours, then where the posterior, of free energy ``here``, does not
+        explain the density, then by rising free energy.
         """
-        energies = [self.look(member)[0] for member in members]
-        known = [place for place, energy in enumerate(energies) if math.isfinite(energy)]
-
-        def rank(place: int) -> tuple[bool, float]:
-            member = members[place]
-            energy = energies[place]
-            gaussian = is_gaussian(member)
-            return gaussian and self._explained(joint_mean(member), energy, here), energy
-
-        return [members[place] for place in sorted(known, key=rank)]
+        energies = np.array([self.look(member)[0] for member in members])
+        gaussian = is_gaussian(self.state.posterior)
+        points = np.array([joint_mean(m) if gaussian else m.mean_parameters for m in members])
+        points = points.reshape(len(members), -1)
+        apart = cdist(*[points / np.maximum(points.std(0), TINY)] * 2)
+        beside = np.argsort(apart)[:, : ELSEWHERE.neighbours + 1]
+        lower = energies[beside].min(1) < energies
+        pairs = zip(points, energies, strict=True)
+        known = [gaussian and self._explained(*pair, here) for pair in pairs]
+        order = np.lexsort((energies, np.array(known), lower))
+        return [members[place] for place in order if energies[place] < np.inf]
 
     def _explained(self, z: np.ndarray, energy: Any, here: float) -> bool:
         """Return whether the posterior, of free energy ``here``, explains a density."""
@@ -179,9 +183,10 @@ class Places:
         self, members: Sequence[Any], here: float, *, most: int = 200, gain: float = 1e-6
     ) -> list[Any]:
         """Return narrow members at the modes to which climbs from the members' means lead, those of
-        highest density first, without the modes at which the posterior, of free energy ``here``,
-        explains the density, and those far below its mean's. A climb has at most so many
-        evaluations, and ends where less than the relative ``gain`` is promised.
+        highest density first, without those far below the density at the posterior's mean. The
+        posterior, of free energy ``here``, explains a mode that is the only one, or its own; it may
+        cover several. A climb has at most so many evaluations, and ends where less than the
+        relative ``gain`` is promised.
         """
         q: Any = self.state.posterior
         narrow = members[0]
@@ -194,15 +199,24 @@ class Places:
 
         begin = np.array([joint_mean(member) for member in members])
         ends = climbs(look, begin, root, most=most, gain=gain)
-        lowest = self.look(moved_to(narrow, joint_mean(q)))[0] + ELSEWHERE.faint
+        mean = joint_mean(q)
+        lowest = self.look(moved_to(narrow, mean))[0] + ELSEWHERE.faint
+
+        def alike(z: np.ndarray, other: np.ndarray) -> bool:
+            return bool((np.abs(z - other) < RULE.near * unit).all())
+
         found: list[np.ndarray] = []
+        explained: list[bool] = []
         for place in np.argsort(ends.energies):
             z = ends.at[place]
-            met = any((np.abs(z - other) < RULE.near * unit).all() for other in found)
             energy = ends.energies[place]
-            if not (met or energy > lowest or self._explained(z, energy, here)):
+            if energy <= lowest and not any(alike(z, other) for other in found):
                 found.append(z)
-        return [moved_to(narrow, z) for z in found]
+                explained.append(self._explained(z, energy, here))
+        several = len(found) > 1
+        modes = zip(found, explained, strict=True)
+        kept = [z for z, known in modes if not known or (several and not alike(z, mean))]
+        return [moved_to(narrow, z) for z in kept]
 
 
 def _event(q: Any, vector: np.ndarray) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.arrays.search import Point, Rule, judged
+from posterity.arrays.search import Point, Rule, Search
 from posterity.entries import Entry
 from posterity.errors import PosterityError
 from posterity.federation.driver import Federation
@@ -137,28 +137,28 @@ class Descent:
         """Return the end of steps until less than ``tolerance`` nats are left even if the free
         energy is as flat as can be told. Raises SiteError if a site fails where they begin.
         """
-        best = self.first()
-        rate = 1.0
-        while not self.is_over(best, tolerance):
+        search = Search.of(self.first())
+        while not (search.done or self.is_over(search.best, tolerance)):
             if self.looks >= self.effort.most or self.spent >= self.effort.budget:
-                return self.ended(best, math.nan)
-            there = self.ahead(best, rate)
-            verdict = judged(best, there, rate, rule=self.rule)
-            pair = _between(best.at, there.at) if there.finite else None
-            if verdict.taken or best.value - there.value >= self.effort.fall:
-                self.plain = False
-                self.remember(pair)
-                best = self.point(there.at)
-                best = best if best.squared > 0 else self.plainly(there.at)
-                rate = 1.0
-                continue
-            rate = min(verdict.rate, rate * self.secant(best.at, pair))
-            if not self.plain and (verdict.ended or rate < self.effort.shorter):
-                best = self.plainly(best.at)
-                rate = 1.0
-            elif verdict.ended or rate < self.effort.shortest:
-                break
-        return self.ended(best, tolerance)
+                return self.ended(search.best, math.nan)
+            search = self.further(search)
+        return self.ended(search.best, tolerance)
+
+    def further(self, search: Search) -> Search:
+        """Return the search after one more evaluation; after a step it goes on as from a start."""
+        best = search.best
+        there = self.ahead(best, float(search.rate))
+        after = search.told(there, rule=self.rule)
+        pair = _between(best.at, there.at) if there.finite else None
+        if after.taken or best.value - there.value >= self.effort.fall:
+            self.plain = False
+            self.remember(pair)
+            best = self.point(there.at)
+            return Search.of(best if best.squared > 0 else self.plainly(there.at))
+        rate = min(after.rate, search.rate * self.secant(best.at, pair))
+        if not self.plain and (after.done or rate < self.effort.shorter):
+            return Search.of(self.plainly(best.at))
+        return after._replace(rate=rate, done=after.done | (rate < self.effort.shortest))
 
     def first(self) -> Point:
         """Return the state where the steps begin. If that is so wide that log likelihoods have no

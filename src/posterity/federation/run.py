@@ -12,7 +12,7 @@ import numpy as np
 from posterity.arguments import NATURAL, POSITIVE, Constraint, one_of
 from posterity.errors import LedgerError, PosterityError, SiteError
 from posterity.families.names import posterior_line
-from posterity.federation.gossip import Gossip, OverGraph, named, site_state, token_of
+from posterity.federation.gossip import Gossip, OverGraph, token_of
 from posterity.federation.keys import step_key
 from posterity.federation.messages import DescribeOwn, Token
 from posterity.federation.newton import applies
@@ -326,42 +326,6 @@ class Run(Position):
         GOSSIP.check(schedule=self.schedule)
         return token_of(self.state, self.agreement.digest)
 
-    @as_found()
-    def deliver(self, token: Token, site: str) -> "Run":
-        """Return the run after a site receives a token (gossip only); this is one step.
-
-        Any site may receive the newest token: factors do not depend on the order of visits, so a
-        misrouted token is answered by the site that it reaches, and the walk continues there. If
-        the site has already answered it, and that answer is the newest token, nothing changes.
-
-        Raises:
-            LedgerError: if the token is of another federation or epoch, superseded, not yet issued,
-                or altered.
-            UsageError: as for :attr:`token`.
-        """
-        self._check_known(site)
-        newest = self.token
-        if token.agreement != newest.agreement:
-            raise LedgerError(
-                found=f"a token of agreement {token.agreement[:12]!r} at site {site!r}",
-                expected=f"{newest.agreement[:12]!r}: the same model, prior and local rule",
-                fix="Drop it: it belongs to another federation.",
-            )
-        own = site_state(self.state, site)
-        again = (token.epoch, token.sequence) == (own.epoch, own.answered)
-        if again and token.digest == newest.previous:
-            relayed = Visit(self.state.step, site, "relayed")
-            return dataclasses.replace(self, trace=History.of(self.trace).then([relayed]))
-        if token.digest != newest.digest:
-            altered = (token.epoch, token.sequence) == (newest.epoch, newest.sequence)
-            what = "another posterior or sender in the token" if altered else "a token"
-            raise LedgerError(
-                found=f"{what} of {named(token)} at site {site!r}",
-                expected=f"{named(newest)}, the newest, with the content that it was sent with",
-                fix="Drop it: it is a replay, was overtaken or altered.",
-            )
-        return self._stepped(self.schedule, site)
-
     @contextlib.contextmanager
     def _kept(self) -> Iterator[None]:
         """Set the attribute ``run`` of every exception that is raised inside to this run."""
@@ -378,7 +342,7 @@ class Run(Position):
             progress(Progress(step, steps, partial=lambda: self, **left))
         return self
 
-    def _stepped(self, schedule: Schedule, site: str | None = None) -> "Run":
+    def _stepped(self, schedule: Schedule) -> "Run":
         """Return the run after one more step of a schedule, or the rest of an interrupted one."""
         key = step_key(self.key, self.state.step)
         machine = Machine(self.agreement, schedule)
@@ -387,7 +351,7 @@ class Run(Position):
         if state.pending is not None and schedule != self.schedule:
             state = dataclasses.replace(state, pending=None)
         try:
-            for reached in self.federation.step(machine, state, key=key, site=site):
+            for reached in self.federation.step(machine, state, key=key):
                 state, visits = reached
         except BaseException as error:
             error.run = self._broken_off(schedule, state)  # type: ignore[attr-defined]

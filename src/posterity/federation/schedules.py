@@ -35,14 +35,11 @@ from posterity.runtime.sharing import History, SharedMap
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """The message that starts the next step of a schedule, or resumes an interrupted one.
-
-    ``key`` is that step's source of randomness. Over a graph, ``site`` is the site that the token
-    has reached, if that is not the site to which it was sent.
+    """The message that starts the next step of a schedule, or resumes an interrupted one; ``key``
+    is that step's source of randomness.
     """
 
     key: KeyArray
-    site: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,8 +130,6 @@ class Schedule(abc.ABC):
         return state, dataclasses.replace(pending, had=pending.had + 1, visits=visits)
 
     def _begun(self, agreed: Agreement, state: State, turn: Turn) -> Pending:
-        if turn.site is not None:
-            return Pending(turn.key, (turn.site,))
         return state.pending or Pending(turn.key, self.turns(agreed, state))
 
     def at_once(
@@ -270,14 +265,13 @@ class Synchronous(Schedule):
         changed = {site: after for site, (after, v) in alone.items() if v.outcome == "updated"}
         visits = tuple(visit for _, visit in alone.values())
         together = _together(agreed, state, changed, self.damping)
-        if together is None:
-
-            def refused(v):
-                return dataclasses.replace(v, outcome="refused")
-
-            visits = tuple(refused(v) if v.outcome == "updated" else v for v in visits)
-            together = state
-        return _ended(together), (Done(visits),)
+        if together is not None:
+            return _ended(together), (Done(visits),)
+        visits = tuple(
+            dataclasses.replace(v, outcome="refused") if v.outcome == "updated" else v
+            for v in visits
+        )
+        return _ended(state), (Done(visits),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -323,9 +317,7 @@ class Asynchronous(Schedule):
                 found=f"speeds of {unknown}", expected=f"sites of {list(sites)}", fix="Check names."
             )
         done = {site: self._duration(site, 0, key) for site in sites}
-        zeros = dict.fromkeys(sites, 0)
-        nothing = dict.fromkeys(sites)
-        own = {"done": done, "reports": zeros, "fetched": nothing}
+        own = {"done": done, "reports": dict.fromkeys(sites, 0), "fetched": dict.fromkeys(sites)}
         return dataclasses.replace(state, schedule=own)
 
     def turns(self, agreed: Agreement, state: State) -> tuple[str, ...]:

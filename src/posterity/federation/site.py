@@ -7,7 +7,8 @@ contain its factor and the number of steps that it has taken.
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ from posterity.federation.messages import (
 from posterity.inference.descent import dtype_of, not_finite
 from posterity.inference.estimators import MORE, Evaluator
 from posterity.inference.joint import is_gaussian, joint_mean, pieces
-from posterity.inference.update import LocalUpdate, TrainedApart, UpdateInfo, exact_factor
+from posterity.inference.update import LocalUpdate, TrainedApart, exact_factor
 from posterity.models import FunctionModel, Model, PredictorModel, Records
 from posterity.models.by_record import check_by_record
 from posterity.runtime.jax_loaded import is_jax, jax_module
@@ -169,7 +170,7 @@ class Site:
         evaluations = 0
         work = 1
         while True:
-            new, info = self._run(_improve, update, view, factor, records, taken, key)
+            new, info = self._run(_improve, update, view, records, factor, taken, key)
             if not info.finite:
                 raise not_finite()
             evaluations += work * int(info.evaluations)
@@ -209,7 +210,7 @@ class Site:
         errors = [0.0]
         searched = self._evaluator
         if "noiseless" in parts or "gradient" in parts:
-            if searched is not None and ("noiseless" in parts or searched is self.update):
+            if searched is not None and ("noiseless" in parts or not self.update.noisy):
                 known, error = self._noiseless(searched, posterior, factor)
             else:
                 known, error = self._gradient(posterior, factor, samples, key)
@@ -230,8 +231,7 @@ class Site:
     ) -> tuple[dict[str, Any], float]:
         """Return the natural gradient by the update, the variance of its noise, and the error."""
         update = self.update
-        variance = 0.0
-        tail = 0.0
+        variance: Any = 0.0
         error = 0.0
         if update.conjugate:
             direction = self.exact - factor
@@ -245,9 +245,8 @@ class Site:
         elif update.trains:  # training is too slow for several samples
             direction = self.improve(posterior, factor, key=key).factor - factor
         else:
-            others = posterior, factor, samples, key
-            direction, variance, tail, error, _ = self._by_enough_nodes(_gradient, update, *others)
-        error = error + min(float(tail), NODES.most)
+            given = posterior, self._records(update), factor, samples, key
+            direction, variance = self._run(_gradient, update, *given)
         direction = canonical(direction)
         numbers = [direction.natural_parameters, variance, error]
         if not all(np.isfinite(part).all() for part in numbers):
@@ -258,22 +257,13 @@ class Site:
         self, update: LocalUpdate, posterior: Any, factor: Any
     ) -> tuple[dict[str, Any], float]:
         """Return value and natural gradient by a line search, and the error."""
-        found: Any
-        if update.needs_jax(self.model):
-            seen = self._seen(posterior, "quadrature_error")
-            found = seen.value, seen.gradient, seen.tail, seen.quadrature_error, seen.evaluations
-            finite = bool(seen.finite)
-        else:
-            found = self._by_enough_nodes(_evaluated, update, posterior)
-            finite = True
-        value, gradient, tail, error, looks = found
-        direction = canonical(gradient - factor)
-        numbers = value, error, direction.natural_parameters
-        if not (finite and all(np.isfinite(each).all() for each in numbers)):
+        seen, looks = self._seen(update, posterior, "quadrature_error")
+        direction = canonical(seen.gradient - factor)
+        numbers = seen.value, seen.quadrature_error, direction.natural_parameters
+        if not (seen.finite and all(np.isfinite(each).all() for each in numbers)):
             return {"direction": None}, 0.0
-        error = float(error) + min(float(tail), NODES.most)
-        known = {"direction": direction, "value": float(value), "evaluations": int(looks)}
-        return known, error
+        known = {"direction": direction, "value": float(seen.value), "evaluations": looks}
+        return known, float(seen.quadrature_error) + min(float(seen.tail), NODES.most)
 
     @property
     def _evaluator(self) -> LocalUpdate | None:
@@ -286,11 +276,8 @@ class Site:
         update = self._evaluator
         if update is None:
             return None
-        if update.needs_jax(self.model):
-            seen = self._seen(posterior, "value_error")
-            value = float(seen.value if seen.finite else math.nan)  # pyright: ignore
-        else:
-            value = float(self._by_enough_nodes(_value, update, posterior)[0])
+        seen, _ = self._seen(update, posterior, "value_error")
+        value = float(seen.value if seen.finite else math.nan)
         return value if math.isfinite(value) else None
 
     def _rough(self, posterior: ExponentialFamily) -> dict[str, Any]:
@@ -306,42 +293,35 @@ class Site:
         finite = slope is not None and np.isfinite(slope).all()
         return {"value": float(value), "slope": np.asarray(slope) if finite else None}
 
-    def _seen(self, posterior: ExponentialFamily, error: str) -> UpdateInfo:
+    def _seen(self, update: LocalUpdate, posterior: Any, error: str) -> tuple[Any, int]:
         """Return the evaluation of a posterior by the program of line searches, as another one
-        would take long to compile, with nodes enough for this error.
+        would take long to compile, with nodes enough for this error; and the evaluations.
         """
-        update = self._evaluator
-        assert update is not None, "there is a line search"
-        records = self._records(update)
-        start = np.asarray(-1)
-        looks = 0
-        work = 1
-        while True:
-            _, seen = self._run(_improve, update, posterior, posterior, records, start, None)
-            looks += work * int(seen.evaluations)
-            lacking = seen.finite and float(getattr(seen, error)) > NODES.error
-            finer = update.finer() if lacking else None
-            if finer is None:
-                return seen._replace(evaluations=looks)
-            update = finer
-            work *= MORE
+        others = posterior, np.asarray(-1), None
+        (_, seen), looks = self._by_enough_nodes(
+            _improve, update, posterior, *others, error=lambda found: getattr(found[1], error)
+        )
+        return seen, looks
 
     def _curvature(self, posterior: ExponentialFamily) -> tuple[dict[str, Any], float]:
         """Return the report's curvature parts, with enough nodes, and the remaining error."""
         update = self._evaluator
         if update is None:
             return {}, 0.0
-        *result, error, looks = self._by_enough_nodes(_curvature, update, posterior)
-        (value, slope, bend), fixed = map(np.asarray, result[:3]), at_rest(result[3])
+        result, looks = self._by_enough_nodes(_curvature, update, posterior, error=itemgetter(-1))
+        value, slope, bend, fixed, error = result
+        fixed = at_rest(fixed)
         parts = [value, fixed.natural_parameters, slope, bend, error]
         if not all(np.isfinite(part).all() for part in parts):
             return {}, 0.0
         known = {"value": float(value), "fixed_point": fixed, "slope": slope, "curvature": bend}
         return {**known, "evaluations": looks}, float(error)
 
-    def _by_enough_nodes(self, function: Any, update: Any, posterior: Any, *others: Any) -> Any:
-        """Call a function with enough nodes; the last part of its result is the error. Return the
-        result and the number of evaluations, two each time.
+    def _by_enough_nodes(
+        self, function: Any, update: Any, posterior: Any, *others: Any, error: Callable[[Any], Any]
+    ) -> tuple[Any, int]:
+        """Return the result of a function with nodes enough for the ``error`` of the result, and
+        the number of evaluations, two each time.
         """
         records = self._records(update)
         looks = 0
@@ -349,9 +329,9 @@ class Site:
         while True:
             found = self._run(function, update, posterior, records, *others)
             looks += work
-            finer = update.finer() if float(found[-1]) > NODES.error else None
+            finer = update.finer() if float(error(found)) > NODES.error else None
             if finer is None:
-                return *found, looks
+                return found, looks
             update = finer
             work *= MORE
 
@@ -523,7 +503,7 @@ def _estimate(update: LocalUpdate, model: Model, q: ExponentialFamily, records: 
 
 
 def _improve(
-    update: LocalUpdate, model: Any, q: Any, factor: Any, records: Any, count: Any, key: Any
+    update: LocalUpdate, model: Any, q: Any, records: Any, factor: Any, count: Any, key: Any
 ) -> Any:
     return update(model, q, factor, records, count, key=key)
 
@@ -531,20 +511,10 @@ def _improve(
 def _gradient(
     update: LocalUpdate, model: Any, q: Any, records: Any, factor: Any, samples: int, key: Any
 ) -> tuple[Any, ...]:
-    """Return the mean gradient, its squared length from noise, the tail of the sums over nodes, and
-    their quadrature error.
-    """
+    """Return the mean gradient, and its squared length from noise."""
     records = records.widened()
     if not update.noisy:
-        mean = update.direction(model, q, factor, records, key=key)
-        tail = 0.0
-        error = 0.0
-        estimator = update.estimator
-        if isinstance(estimator, Evaluator) and estimator.by_nodes(model, q, records):
-            other = estimator.evaluate(model, q, records, otherwise=True)
-            error = q.squared_length(other.gradient / update.temperature - factor - mean) / 4
-            tail = other.tail / update.temperature
-        return mean, 0.0, tail, error
+        return update.direction(model, q, factor, records, key=key), 0.0
 
     # Draws are sequential, because those of a network together do not fit into memory.
     def add(carry: Any, key: Any) -> tuple[Any, None]:
@@ -556,34 +526,7 @@ def _gradient(
     (total, squares), _ = jax.lax.scan(add, start, jax.random.split(key, samples))
     mean = total / samples
     spread = squares / samples - q.squared_length(mean)
-    return mean, jnp.maximum(spread, 0.0) / max(samples - 1, 1), 0.0, 0.0
-
-
-def _evaluated(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, ...]:
-    """Return the expected log likelihood / α and its natural gradient, and the tail and the
-    quadrature error of the sums over nodes.
-    """
-    records = records.widened()
-    temperature = update.temperature
-    found = update.estimator.evaluate(model, q, records)
-    gradient = found.gradient / temperature
-    error = 0.0
-    if update.estimator.by_nodes(model, q, records):
-        other = update.estimator.evaluate(model, q, records, otherwise=True)
-        error = q.squared_length(other.gradient / temperature - gradient) / 4
-    return found.value / temperature, gradient, found.tail / temperature, error
-
-
-def _value(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, Any]:
-    """Return the expected log likelihood / α, and its difference from that of other nodes."""
-    records = records.widened()
-
-    def at(otherwise):
-        return update.estimator.evaluate(model, q, records, otherwise=otherwise).value
-
-    value = at(False) / update.temperature
-    other = at(True) / update.temperature
-    return value, abs(value - other)
+    return mean, jnp.maximum(spread, 0.0) / max(samples - 1, 1)
 
 
 def _curvature(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, ...]:

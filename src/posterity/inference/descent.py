@@ -21,12 +21,12 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.search import RULE, Point, judged, lbfgs, search, step_by_curvature
+from posterity.arrays.search import RULE, Point, Search, lbfgs
 from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Float, Int, Number, Real
 from posterity.errors import ParameterError
 from posterity.families import ExponentialFamily
-from posterity.inference.joint import is_gaussian, slope_in_mean
+from posterity.inference.joint import is_gaussian
 from posterity.models.nodes import normal_pairs
 from posterity.runtime.jax_loaded import is_jax
 from posterity.runtime.lazy import jax, jnp
@@ -186,46 +186,57 @@ def beside(q: Any, moved: Bool[Real, ""]) -> Any:
 
 
 class Descent(NamedTuple):
-    """The result of a descent."""
+    """The state of a descent, and at its end the result."""
 
-    q: Any
-    finite: Bool[Real, ""]
-    """True if the free energy and its slope are finite at one of the starts."""
-    halvings: Int[Real, ""]
-    residual: Float[Real, ""]
-    """Length of the natural gradient at the last evaluation, in sqrt(nats)."""
-    uncertainty: Float[Real, ""]
-    """Estimated displacement of the result, in nats, by the error of sums over nodes."""
-    ahead: Bool[Real, ""]
-    """True if the descent ended with a step without an evaluation at its end."""
+    search: Search
+    """The search from the best point so far; while starts are compared, its rate is zero."""
+    started: Bool[Real, ""]
+    checked: Bool[Real, ""]
+    """True if the descent is over: at its end, other nodes are evaluated once."""
+    check: Point
+    """The best place by other nodes, with the difference of the slopes as its direction."""
     tail: Float[Real, ""]
     """An estimate of the part of the expectation at the end in tails beyond the nodes, in nats."""
-    best: Point
-    """The last evaluation, unless nothing is finite."""
-    off: Float[Real, ""]
-    """Difference of the free energy from that by other nodes."""
+    halvings: Int[Real, ""]
+    ahead: Bool[Real, ""]
+    """True if the descent ended with a step without an evaluation at its end."""
     evaluations: Int[Real, ""]
     """Number of evaluations, with those of starts and by other nodes."""
 
+    @property
+    def best(self) -> Point:
+        """The last point that was accepted."""
+        return self.search.best
 
-class _Search(NamedTuple):
-    """The state of a descent: the best point so far, and the next step."""
+    @property
+    def q(self) -> Any:
+        """The distribution at the end."""
+        best = self.best
+        rate = self.search.rate
+        return either(self.ahead, lambda: best.at + best.direction * rate, lambda: best.at)
 
-    best: Point
-    rate: Any
-    looks: Any
-    """Number of evaluations since the descent began; before that, of starts tried."""
-    halvings: Any
-    started: Any
-    done: Any
-    uncertainty: Any
-    tail: Any
-    off: Any
-    checked: Any
-    """True if the search is over: after ``done``, other nodes are evaluated once at its end."""
-    ahead: Any
-    """True if the search ends with a full step that is not evaluated."""
-    evaluations: Any
+    @property
+    def finite(self) -> Bool[Real, ""]:
+        """True if the free energy and its slope are finite at one of the starts."""
+        return self.best.finite
+
+    @property
+    def residual(self) -> Float[Real, ""]:
+        """Length of the natural gradient at the last evaluation, in sqrt(nats)."""
+        return self.best.squared**0.5
+
+    @property
+    def uncertainty(self) -> Float[Real, ""]:
+        """Estimated displacement of the result, in nats, by the error of sums over nodes: half of
+        the difference of two sums is the error of each if both err equally.
+        """
+        np_ = namespace(self.check.squared).np
+        return np_.where(self.check.finite, self.check.squared / 4, np_.inf)
+
+    @property
+    def off(self) -> Float[Real, ""]:
+        """Difference of the free energy from that by other nodes; NaN if it has none."""
+        return abs(self.check.value - self.best.value)
 
 
 def descend(
@@ -237,7 +248,6 @@ def descend(
     most: Int[Real, ""] | int,
     admits: Callable[[Any], Any],
     retract: bool = False,
-    rough: Callable[[], Any] | None = None,
     by_nodes: bool = True,
     quick: bool = False,
     slowly: float = 0.25,
@@ -250,10 +260,10 @@ def descend(
     ``evaluate(q, otherwise)`` returns ``E_q[log likelihood]`` as ``value``, and ``∇_μ`` of it as
     ``gradient``; if ``otherwise`` is true, with other nodes if it has any.
     If ``q`` is so wide that these are not finite or not useful, the descent begins at a narrower
-    member: the result of ``rough``, which is near the data's optimum, or else members around the
-    mean of ``q`` or other places. A ``quick`` descent ends with a full step that is not evaluated,
-    once the step before has left little. ``residual`` is that of the last evaluation, since fast
-    coordinates may hide a slow one. If ``most`` is zero, only ``q`` itself is evaluated. Pure and
+    member, around the mean of ``q`` or other places. A ``quick`` descent ends with a full step that
+    is not evaluated, once the step before has left little. ``residual`` is that of the last
+    evaluation, since fast coordinates may hide a slow one. If ``most`` is zero, only ``q`` itself
+    is evaluated. Pure and
     traceable.
 
     Where a whole step leaves more than the share ``slowly`` of the squared slope in a quick
@@ -262,89 +272,76 @@ def descend(
     at most the share ``quickly`` of the squared slope; the same reduction leaves at most ``little``
     nats; and the reported squared slope is at most ``small``.
     """
-    starts = _starts(q, rough)
+    starts = _starts(q)
     np_ = q.xp.np
 
-    def further(search: _Search) -> Any:
+    def further(search: Search) -> Any:
         at = search.best
         rate = np_.where(search.done, 0.0, search.rate)
         return at.at.retract(at.direction, rate) if retract else at.at + at.direction * rate
 
-    def body(search: _Search) -> _Search:
+    def body(state: Descent) -> Descent:
         # One evaluation per iteration for all purposes, since it takes long to compile.
-        best = search.best
-        started = search.started
-        ended = search.done
-        there = either(started, lambda: further(search), lambda: starts(search.looks))
+        before = state.search
+        best = before.best
+        started = state.started
+        ended = before.done
+        there = either(started, lambda: further(before), lambda: starts(before.looks))
         result, tail = _look(evaluate, there, cavity, temperature, admits, best.direction, ended)
         if np_ is np and (progress := _watcher.get()) is not None:
             token = _watcher.set(None)  # descents that the callback begins are its own
             try:
-                progress(Progress(int(search.looks) + 1, int(most), left=float(result.squared) / 2))
+                progress(Progress(int(before.looks) + 1, int(most), left=float(result.squared) / 2))
             except Exception as error:
                 raise _Ended(error) from error
             finally:
                 _watcher.reset(token)
-        verdict = judged(best, result, search.rate, scale=temperature)
-        better = np_.where(started, verdict.taken, result.finite & (result.value < best.value))
-        taken = better & ~ended
-        near = (taken & (search.looks == 0) & (result.squared <= FAR)) | (most < 1)
-        most_tried = LEVELS if rough is None else 1
-        tried = (search.looks >= most_tried) & (best.finite | result.finite)
+        search = before.told(result, scale=temperature)
+        near = (search.taken & (before.looks == 0) & (result.squared <= FAR)) | (most < 1)
+        tried = (before.looks >= LEVELS) & search.best.finite
         begins = ~started & (near | tried)
-        looks = np_.where(begins, 0, search.looks) + 1
-        settled = taken & begins & (temperature * result.squared <= 2 * RULE.close)
+        looks = np_.where(begins, 1, search.looks)
+        flat = temperature * search.best.squared <= 2 * RULE.close
         share = result.squared / best.squared
         nearly = (share <= quickly) & (result.squared * share <= little) & (result.squared <= small)
-        ahead = taken & started & nearly & quick
-        done = (started & verdict.ended) | ((started | begins) & (looks >= most)) | settled | ahead
+        ahead = search.taken & started & nearly & quick
+        over = (started | begins) & ((looks >= most) | flat)
         # Whole steps that leave little are nearly Newton's.
-        turned = verdict.taken & ~ended & (share > (slowly if quick else 0.0))
+        turned = started & search.taken & (share > (slowly if quick else 0.0))
 
         def secant():
-            return secant_rate(best, result, search.rate, verdict.rate)
+            return secant_rate(best, result, before.rate, search.rate)
 
-        rate = either(
-            turned, secant, lambda: either(ended, lambda: search.rate, lambda: verdict.rate)
-        )
-        return _Search(
-            best=either(taken, lambda: result, lambda: best),
-            rate=np_.where(started, rate, 1.0),
-            looks=looks,
-            halvings=search.halvings + (~taken & started & ~ended),
-            started=started | begins,
-            done=done,
-            # Half of the difference of two sums is the error of each if both err equally.
-            uncertainty=np_.where(
-                ended, np_.where(result.finite, result.squared / 4, np.inf), search.uncertainty
-            ),
-            tail=np_.where(ended, tail, search.tail),
-            off=np_.where(ended, abs(result.value - best.value), search.off),
-            checked=ended if by_nodes else done,
-            ahead=search.ahead | ahead,
-            evaluations=search.evaluations + 1,
+        rate = either(turned, secant, lambda: search.rate)
+        done = (started & search.done) | over | ahead
+        return Descent(
+            search._replace(rate=np_.where(begins, 1.0, rate), looks=looks, done=done),
+            started | begins,
+            ended if by_nodes else done,
+            either(ended, lambda: result, lambda: state.check),
+            np_.where(ended, tail, state.tail),
+            state.halvings + (started & ~search.taken & ~ended),
+            state.ahead | ahead,
+            state.evaluations + 1,
         )
 
-    def goes_on(search: _Search) -> Any:
-        hopeless = ~search.started & (search.looks > LEVELS + 4 * PLACES)
-        return ~search.checked & ~hopeless
+    def goes_on(state: Descent) -> Any:
+        hopeless = ~state.started & (state.search.looks > LEVELS + 4 * PLACES)
+        return ~state.checked & ~hopeless
 
     def number(value):
         return np_.asarray(value, dtype_of(q))
 
     zero = np_.zeros((), np.int32)
     no = np_.asarray(False)
-    nothing = Point(q, q.zero(), number(np_.inf), number(0), number(np_.inf), no)
     none = number(0)
-    start = _Search(nothing, number(1.0), zero, zero, no, no, none, none, none, no, no, zero)
+    nothing = Point(q, q.zero(), number(np_.inf), none, none, no)
+    begin = Search(nothing, none, zero, no, no)
+    # Where nothing depends on nodes there is no displacement, and no difference is known.
+    checked = nothing._replace(value=number(np_.nan), finite=~no)
+    start = Descent(begin, no, no, checked, none, zero, no, zero)
     with np.errstate(all="ignore"):  # points have a flag of whether they are finite
-        end = q.xp.repeat(goes_on, body, start)
-    best = end.best
-    there = either(end.ahead, lambda: best.at + best.direction * end.rate, lambda: best.at)
-    length = np_.sqrt(best.squared)
-    errors = end.uncertainty, end.ahead, end.tail
-    last = best, end.off, end.evaluations
-    return Descent(there, best.finite, end.halvings, length, *errors, *last)
+        return q.xp.repeat(goes_on, body, start)
 
 
 def _look(
@@ -378,12 +375,8 @@ def _look(
     return point, np_.asarray(result.tail, dtype_of(q))
 
 
-def _starts(q: ExponentialFamily, rough: Any) -> Callable[[Any], Any]:
-    """Return starts by number: ``q``, then narrower members, or those that ``rough`` makes."""
-    if rough is not None:
-        return lambda number: either(
-            number < 1, lambda: q, lambda: rough() * NARROWER ** (number - 1)
-        )
+def _starts(q: ExponentialFamily) -> Callable[[Any], Any]:
+    """Return starts by number: ``q``, then narrower members there and elsewhere."""
     parts: list[Any] = list(q.parts())
     np_ = q.xp.np
     if not is_gaussian(q):
@@ -409,41 +402,6 @@ def _starts(q: ExponentialFamily, rough: Any) -> Callable[[Any], Any]:
     return start
 
 
-def joint_end(
-    curved: Callable[[Any], Any], q: Any, cavity: Any, temperature: float, most: int
-) -> ExponentialFamily:
-    """Return the diagonal Gaussian of least free energy, by joint steps of all means from ``q``.
-
-    ``curved(q)`` returns ``E_q[log likelihood]`` and its derivatives in the means. Means move along
-    Newton's step, which collinear columns require. Precisions move by the same share to their
-    fixed-point values at the current point, from likelihood and cavity.
-    """
-    prior = np.diag(cavity.precision)
-
-    def member(at: Any) -> Any:
-        return type(q)._of(precision_mean=at[1] * at[0], precision=at[1])
-
-    def look(at: Any) -> Point:
-        here = member(at)
-        expected, slope, bend = curved(here)
-        divergence = here.kl(cavity)
-        pull = slope_in_mean(here, cavity)
-        wider = cavity.precision + expected.gradient.precision / temperature - at[1]
-        step, squared = step_by_curvature(slope / temperature + pull, bend / temperature + prior)
-        squared = temperature * (squared + ((wider / at[1]) ** 2).sum() / 2)
-        value = temperature * divergence - expected.value
-        rounding = ROUNDING * (1 + temperature * divergence + np.abs(expected.value))
-        finite = np.isfinite(value) & np.isfinite(squared) & (at[1] > 0).all()
-        known = (np.where(finite, value, np.inf), rounding, squared, finite)
-        return Point(at, (step, wider), *map(np.asarray, known))
-
-    def move(at, way, rate):
-        return (at[0] + rate * way[0], at[1] + rate * way[1])
-
-    with np.errstate(all="ignore"):
-        return member(search(look, (q.mean, q.precision), most=most, move=move).best.at)
-
-
 def convex_end(
     evaluate: Callable[[Any], Any],
     q: Any,
@@ -453,7 +411,7 @@ def convex_end(
     most: int = 600,
     gain: float = 1e-13,
 ) -> ExponentialFamily:
-    """Return the full Gaussian of least free energy, by L-BFGS from ``q``.
+    """Return the Gaussian of least free energy, full or diagonal as ``q``, by L-BFGS from there.
 
     ``evaluate(q)`` returns ``E_q[log likelihood]`` as ``value``, ``∇_μ`` of it as ``gradient``.
     There are at most ``most`` evaluations, and a further step must predict a relative decrease of
@@ -462,9 +420,9 @@ def convex_end(
     size = q.event_size
     center = q.mean
     scale = q.whitened(np.eye(size))
-    precision = scale.T @ cavity.precision @ scale
-    linear = scale.T @ (cavity.precision_mean - cavity.precision @ center)
-    kept = np.tril_indices(size)
+    precision = cavity.times_precision(scale.T) @ scale
+    linear = scale.T @ (cavity.precision_mean - cavity.times_precision(center))
+    kept = np.diag_indices(size) if q.diagonal else np.tril_indices(size)
 
     def member(free: np.ndarray) -> tuple[Any, np.ndarray]:
         root = np.zeros((size, size))
@@ -472,7 +430,8 @@ def convex_end(
         inverse = np.linalg.inv(scale @ root)
         mean = center + scale @ free[:size]
         own = inverse.T @ inverse
-        return type(q)._of(precision_mean=own @ mean, precision=own), root
+        precision = np.diagonal(own) if q.diagonal else own
+        return type(q)._of(precision_mean=own @ mean, precision=precision), root
 
     def energy(free: np.ndarray) -> tuple[float, np.ndarray]:
         if not (free[size:][kept[0] == kept[1]] > 0).all():
@@ -481,8 +440,8 @@ def convex_end(
         expected = evaluate(there)
         factor = expected.gradient
         along = free[:size]
-        bend = scale.T @ factor.precision @ scale
-        slope = scale.T @ (factor.precision_mean - factor.precision @ there.mean)
+        bend = factor.times_precision(scale.T) @ scale
+        slope = scale.T @ (factor.precision_mean - factor.times_precision(there.mean))
         logs = np.log(np.diagonal(root)).sum()
         pull = (precision * (root @ root.T)).sum() / 2 + along @ precision @ along / 2
         value = temperature * (pull - linear @ along - logs) - expected.value

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from posterity.arrays.search import newton
 from posterity.arrays.typing import Float
 from posterity.inference.descent import not_finite
 from posterity.models import LinearRegression, PersonalRegression, Records
@@ -31,10 +32,6 @@ class Sweeps:
     least: float = 1e-9
     """Smallest precision of a record's message, relative to the precision of its predictor, so that
     the message can change the predictor's mean."""
-    gain: float = 1e-2
-    """Gain in nats below which the ascent to the mode ends, as only a start is needed."""
-    shortest: float = 1e-9
-    """Smallest share of one of its Newton steps."""
 
 
 SWEEPS = Sweeps()
@@ -156,24 +153,19 @@ class Likelihood:
     def _mode(self, prior: Normal) -> tuple[Vector, Vector]:
         """Return the second-order expansion at the mode, the start of expectation propagation."""
         x = self.x
-        beta = prior.mean
-        value = self._posterior(prior, beta)
-        for _ in range(SWEEPS.most):
+
+        def step(beta: Vector) -> tuple[Vector, float]:
             slope, bend = self._derivatives(x @ beta)
             gradient = prior.linear - prior.precision @ beta + x.T @ slope
-            step = np.linalg.solve(prior.precision + (x.T * bend) @ x, gradient)
-            share = 1.0
-            while not (new := self._posterior(prior, beta + share * step)) >= value:
-                share /= 2
-                if share < SWEEPS.shortest:
-                    return slope + bend * (x @ beta), bend
-            gain = new - value
-            beta = beta + share * step
-            value = new
-            if gain < SWEEPS.gain:
-                break
-        slope, bend = self._derivatives(x @ beta)
-        return slope + bend * (x @ beta), bend
+            move = np.linalg.solve(prior.precision + (x.T * bend) @ x, gradient)
+            return move, float(gradient @ move)
+
+        def value(beta: Vector) -> float:
+            return self._posterior(prior, beta)
+
+        f = x @ newton(value, step, prior.mean, most=SWEEPS.most).at
+        slope, bend = self._derivatives(f)
+        return slope + bend * f, bend
 
     def _posterior(self, prior: Normal, beta: Vector) -> float:
         """Return the log density up to a constant; minus infinity if it is not finite."""

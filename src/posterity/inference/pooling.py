@@ -37,8 +37,6 @@ class Effort:
 
     steps: int = 20
     """Largest number of natural-gradient steps of the log spreads."""
-    refreshed: int = 3
-    """Number of first steps before which the message of the records is recomputed."""
     small: float = 1e-10
     """Estimated change in nats up to which no further step is made. What n sites leave in one
     direction adds to n^2 times as much: a millionth of a nat would displace the posterior of 30 by
@@ -47,10 +45,6 @@ class Effort:
     """Squared step length, in nats, that bounds the tolerated rise of the free energy (a tenth)."""
     shortest: float = 1e-3
     """Smallest share of a natural-gradient step."""
-    few: float = 0.2
-    """Share of the precision below which a site counts as one of many."""
-    many: int = 15
-    """Half the number of visits after which that is ignored."""
     aside: float = 3.0**0.5
     """Displacement of all log spreads, in deviations, to which the message is compared: the outer
     nodes of a sum over three, of probability 1/6 each."""
@@ -149,15 +143,13 @@ class PartialPooling(LocalUpdate):
         """Return the site's improved factor, given the posterior ``view``, and diagnostics.
 
         From the site's fourth visit on, half of the change is applied, and later decreasing shares,
-        so that a few sites with many records do not oscillate. In its first visits, a site with
-        less than a share ``few`` of the precision in every direction applies the whole change.
+        so that a few sites with many records do not oscillate.
 
         Raises:
             ParameterError: if the log likelihood is not finite near the posterior.
         """
         new, info = self._refined(model, view, factor, records, EFFORT.steps)
-        one_of_many = count < 2 * EFFORT.many and _largest_share(new, view) < EFFORT.few
-        share = 1.0 if count < 3 or one_of_many else min(0.5, 12 / (count + 1))
+        share = 1.0 if count < 3 else min(0.5, 12 / (count + 1))
         return (new if share == 1 else factor + (new - factor) * share), info
 
     def target(
@@ -213,8 +205,7 @@ class _Site:
     def descend(self, steps: int) -> None:
         """Make natural-gradient steps of the log spreads, each shortened by a line search."""
         for step in range(steps + 1):
-            if step < EFFORT.refreshed:
-                self.message = self._message(self.spread.mean)
+            self.message = self._message(self.spread.mean)
             energy, at = self._energy(self.spread)
             if at is not None and steps and not step:
                 # Coefficients first: under a wide prior of theirs any spread would seem too small.
@@ -450,16 +441,6 @@ def _grid(size: int, nodes: int) -> tuple[Any, Any]:
     places, chances = hermite_grid(size, nodes)
     kept = (np.abs(places) < EFFORT.reach).all(1)
     return places[kept], chances[kept]
-
-
-def _largest_share(factor: Any, posterior: Any) -> float:
-    """Return the factor's largest share of the posterior's precision over all directions."""
-    shares = []
-    for name in ("coefficients", "log_spread"):
-        own, whole = (Normal.of(getattr(law, name)).precision for law in (factor, posterior))
-        root = np.linalg.inv(np.linalg.cholesky(whole))
-        shares.append(np.abs(np.linalg.eigvalsh(root @ own @ root.T)).max())
-    return float(max(shares))
 
 
 def _length(law: Normal, change: Normal) -> float:

@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -32,11 +32,9 @@ from posterity.inference.descent import (
     dtype_of,
     either,
     fisher_length,
-    joint_end,
     safe_step,
 )
 from posterity.inference.estimators import Estimator, Evaluator, Exact
-from posterity.inference.joint import is_joint
 from posterity.models import Model, PredictorModel, Records
 from posterity.runtime.jax_loaded import is_jax
 from posterity.runtime.lazy import jax, jnp
@@ -62,7 +60,7 @@ TRUSTED = Constraint("a positive number of nats, or infinity", lambda given: giv
 SLOW = 1e-4
 """Length of the natural gradient, in sqrt(nats), above which a line search counts as unfinished."""
 ROOTS = 128
-"""Largest number of coordinates for L-BFGS on a full triangular root."""
+"""Largest number of coordinates for L-BFGS on a triangular root."""
 LOOKS = 100
 """Largest number of evaluations of the free energy by a line search in one visit."""
 ESTIMATOR = Constraint(
@@ -139,7 +137,7 @@ class UpdateInfo(NamedTuple):
     evaluations: Int[Real, ""]
     """Number of evaluations of the log likelihood."""
     value: Float[Real, ""] | None = None
-    """``E_q[log likelihood]/α`` at the last evaluation of a line search (JAX only)."""
+    """``E_q[log likelihood]/α`` at the last evaluation of a line search."""
     value_error: Float[Real, ""] | None = None
     """Difference of the value from that by other nodes."""
     gradient: Any = None
@@ -331,7 +329,7 @@ class LocalUpdate(Setting):
         """Return the site's new factor, from ``q = cavity + factor``, and diagnostics.
 
         Pure and traceable. ``count`` is the number of steps that the site took before; if it is
-        negative, a line search over JAX only evaluates ``q``. Only noisy updates need a ``key``.
+        negative, a line search only evaluates ``q``. Only noisy updates need a ``key``.
         Requires a resolved update.
         """
         records = records.widened()
@@ -388,11 +386,10 @@ class LocalUpdate(Setting):
         cavity = q - factor
         assert isinstance(estimator, Evaluator) and self.steps is not None, "resolve first"
         along = isinstance(model, PredictorModel)
-        regression = cast(PredictorModel, model)
         about: dict[str, Any] = {"temperature": self.temperature, "most": most}
         about |= {"admits": model.admits, "retract": self.domain == "retract"}
-        convex = self.newtonian(model, q)
-        about |= {"by_nodes": estimator.by_nodes(model, q, records), "quick": convex}
+        about |= {"by_nodes": estimator.by_nodes(model, q, records)}
+        about |= {"quick": self.newtonian(model, q)}
 
         looks = itertools.count()  # of NumPy; JAX calls once, to compile
 
@@ -401,44 +398,30 @@ class LocalUpdate(Setting):
             return estimator.evaluate(model, q, records, otherwise=otherwise)
 
         numpy = q.xp.np is np
-        together = numpy and along and is_joint(q) and cavity.is_proper()
-        start: dict[str, Any] = {**about, "most": 1} if together else about
 
-        def least_squares():
-            return cavity + regression.rough_factor(q, records) / self.temperature
-
-        none = tree_map(lambda leaf: leaf[:0], records)
-        rough = least_squares if along and regression.rough_factor(q, none) is not None else None
         if not numpy and not along:  # predictors have one optimum
             begun = (factor.natural_parameters != 0).any()
             q = beside(q, ~begun & (most > 0))
-        end = descend(evaluate, q, cavity, rough=rough, **start)
-        if together and end.finite:
-
-            def curved(q):
-                next(looks)
-                return estimator.curved(model, q, records)
-
-            there = joint_end(curved, end.q, cavity, self.temperature, self.steps)
-            end = descend(evaluate, there, cavity, **start)
-            if end.residual > SLOW:
-                end = descend(evaluate, end.q, cavity, **about)
-        slow = end.finite and end.residual > SLOW and not end.ahead if numpy and convex else False
-        if slow and q.event_size <= ROOTS:
+        end = descend(evaluate, q, cavity, **about)
+        convex = numpy and along and model.known_optima == "one" and q.event_size <= ROOTS
+        if convex and most and end.finite and end.residual > SLOW and not end.ahead:
             there = convex_end(evaluate, end.q, cavity, self.temperature)
             end = descend(evaluate, there, cavity, **about)
-        info = end.halvings, 0 * end.halvings, end.finite, end.residual, end.uncertainty
-        evaluations = next(looks) if numpy else end.evaluations
-        info = UpdateInfo(*info, end.tail / self.temperature, evaluations)
-        if not numpy:
-            at = end.best.at
-            energy = end.best.value / self.temperature
-            terms = cavity.natural_parameters * at.mean_parameters
-            info = info._replace(
-                value=at.negative_entropy() - terms.sum() - energy,
-                value_error=end.off / self.temperature,
-                gradient=end.best.direction - (cavity - at),
-            )
+        at = end.best.at
+        energy = end.best.value / self.temperature
+        terms = cavity.natural_parameters * at.mean_parameters
+        info = UpdateInfo(
+            end.halvings,
+            0 * end.halvings,
+            end.finite,
+            end.residual,
+            end.uncertainty,
+            end.tail / self.temperature,
+            next(looks) if numpy else end.evaluations,
+            at.negative_entropy() - terms.sum() - energy,
+            end.off / self.temperature,
+            end.best.direction - (cavity - at),
+        )
         return end.q - cavity, info
 
     @functools.cached_property
