@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -71,12 +71,6 @@ class Clustering:
         along = local.along(sums(local.masses, self.labels))
         return Judged.of(centres, evidence, counts, *local.totals, along)
 
-    def same(self, other: "Clustering") -> bool:
-        """Return whether two clusterings are the same partition, up to the numbers of groups."""
-        groups = len(self.counts)
-        pairs = self.labels * len(other.counts) + other.labels
-        return groups == len(other.counts) == int(np.count_nonzero(np.bincount(pairs)))
-
     @functools.cached_property
     def _costs(self) -> Float[Array, "n g"] | None:
         """All divergences, unless they take more than :data:`ROOM`."""
@@ -106,39 +100,22 @@ class Clustering:
         """Divergence of each component to its centroid."""
         return self.local.points.paired_divergences(self.centroids, self.labels)
 
-    @property
+    @functools.cached_property
     def nearest(self) -> Int[Array, " n"]:
         """Labels of each site's best assignment to these centroids."""
-        return self._nearest[0]
-
-    @property
-    def contested(self) -> Int[Array, " some"]:
-        """The sites that have several components nearest to one centroid."""
-        return self._nearest[1]
-
-    @functools.cached_property
-    def _nearest(self) -> tuple[Int[Array, " n"], Int[Array, " some"]]:
         local = self.local
-        known = self._costs
-        labels = local.points.nearest(self.centroids) if known is None else finite(known).argmin(1)
+        labels = np.empty(len(self.labels), int)
+        for rows, some in self.pieces():
+            labels[rows] = finite(some).argmin(1)
         sites = contested(labels, local.site, len(self.counts))
         for some in chunks(len(sites), 8 * len(self.counts) * local.largest, PIECE):
             rows, bounds = local.rows_of(sites[some])
             labels[rows] = assign(self.costs(rows), bounds)
-        return labels, sites
+        return labels
 
     def relabelled(self, labels: Int[Array, " n"]) -> "Clustering":
         """Return the clustering with other labels, without empty groups."""
         return Clustering(self.local, packed(labels))
-
-
-def find_centroids(several: Sequence[Clustering]) -> None:
-    """Compute the centroids of all these clusterings together."""
-    means = [own.totals / own.counts[:, None] for own in several]
-    every = several[0].local.points.centroids(np.concatenate(means))
-    end = 0
-    for own, mean in zip(several, means, strict=True):
-        vars(own)["centroids"] = every.take(slice(end, end := end + len(mean)))
 
 
 def packed(labels: Int[Array, " n"]) -> Int[Array, " n"]:

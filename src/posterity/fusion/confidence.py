@@ -91,12 +91,7 @@ class Confidence:
         """
         current: Clustering | None = self.clustering
         for _ in range(NEIGHBOURS):
-            large = _large(current)
-            several = (current.counts > 1).any()
-            if more:
-                current = split(current) if several else None
-            else:
-                current = drop(current, tries=1 if large else 3)
+            current = split(current) if more else drop(current)
             if current is None:
                 break
             large = _large(current)
