@@ -43,11 +43,6 @@ class Merging:
         return len(self.local.points) - int(self.objective.argmin())
 
     @property
-    def top(self) -> int:
-        """The number of groups from which a search for fewer starts."""
-        return self.best + 1 + self.best // 8
-
-    @property
     def fewest(self) -> int:
         """The number of groups at the end of merging."""
         return len(self.local.points) - len(self.pairs)

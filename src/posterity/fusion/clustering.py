@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -18,6 +18,13 @@ Array = np.ndarray
 
 
 SMALL = 2**14  # Entries of a membership matrix up to which a dense one is faster than a sparse one
+
+
+class Rivals(NamedTuple):
+    """The best other group for each component, and the loss by moving there."""
+
+    group: Int[Array, " n"]
+    more: Float[Array, " n"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +119,21 @@ class Clustering:
             rows, bounds = local.rows_of(sites[some])
             labels[rows] = assign(self.costs(rows), bounds)
         return labels
+
+    @functools.cached_property
+    def rivals(self) -> Rivals:
+        """The :class:`Rivals` of all components."""
+        labels = self.labels
+        group = np.empty(len(labels), int)
+        more = np.empty(len(labels))
+        for rows, some in self.pieces():
+            at = np.arange(len(some))
+            own = some[at, labels[rows]]
+            some[at, labels[rows]] = np.inf
+            there = some.argmin(1)
+            group[rows] = there
+            more[rows] = some[at, there] - own
+        return Rivals(group, more)
 
     def relabelled(self, labels: Int[Array, " n"]) -> "Clustering":
         """Return the clustering with other labels, without empty groups."""

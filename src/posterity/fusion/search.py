@@ -5,7 +5,7 @@ depend on the order in which they were passed.
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -92,9 +92,9 @@ def _search_sample(local: LocalComponents, components: int | None) -> SearchResu
     return _descend(merging)
 
 
-def _descend(merging: Merging) -> SearchResult:
-    """Refine clusterings with fewer and fewer groups, from a little above the best level of merging
-    down, until none is better for three numbers and an eighth of the groups.
+def _descend(merging: Merging, *, patience: int = 3) -> SearchResult:
+    """Refine clusterings with fewer and fewer groups, from one more than the best level of merging
+    has, until several together are no better.
     """
     best = merging.level(merging.best)
     assert best is not None  # the best level exists
@@ -104,14 +104,14 @@ def _descend(merging: Merging) -> SearchResult:
         total = len(merging.local.points)
         levels = {total - at: float(objective) for at, objective in enumerate(merging.objective)}
         return SearchResult(incumbent.best, incumbent.trace, levels | incumbent.levels)
-    current = merging.level(merging.top) or best
+    current = merging.level(merging.best + 1) or best
     waited = 0
     while current is not None:
         groups = len(current.counts)
         current = _promising(refine(current), incumbent)
         waited = 0 if incumbent.offer(current) else waited + 1
         beyond = groups < len(incumbent.best.counts) and _hopeless(current, incumbent)
-        current = None if beyond or waited > 3 + groups // 8 else drop(current)
+        current = None if beyond or waited > patience else drop(current)
     return SearchResult(incumbent.best, incumbent.trace, incumbent.levels)
 
 
@@ -150,28 +150,8 @@ def drop(clustering: Clustering) -> Clustering | None:
     """Dissolve the group whose members lose least by moving; return None if none can go."""
     if len(clustering.counts) <= clustering.local.largest:
         return None
-    loss = np.bincount(clustering.labels, _rivals(clustering).more)
+    loss = np.bincount(clustering.labels, clustering.rivals.more)
     return _without(clustering, loss.argmin()[None])
-
-
-class _Rivals(NamedTuple):
-    """The best other group for each component, and the loss by moving there."""
-
-    group: Int[Array, " n"]
-    more: Float[Array, " n"]
-
-
-def _rivals(clustering: Clustering) -> _Rivals:
-    labels = clustering.labels
-    group = np.empty(len(labels), int)
-    more = np.empty(len(labels))
-    for rows, some in clustering.pieces():
-        at = np.arange(len(some))
-        own = some[at, labels[rows]]
-        some[at, labels[rows]] = np.inf
-        group[rows] = there = some.argmin(1)
-        more[rows] = some[at, there] - own
-    return _Rivals(group, more)
 
 
 def _without(clustering: Clustering, gone: Int[Array, " some"]) -> Clustering:
@@ -206,10 +186,9 @@ def _extend(local: LocalComponents, seed: Clustering, components: int | None) ->
     current = refine(Clustering(local, _open(local, seed, components)), sweeps=8)
     incumbent = Incumbent(current)
     while components is None:
-        gains = _gains(current)
-        fewer = _shed(current, gains)
+        fewer = _shed(current)
         if fewer is None or not incumbent.offer(fewer):
-            fewer = None if gains.max() < -_most(current) else drop(current)
+            fewer = None if needed(current) else drop(current)
             if fewer is None or not incumbent.offer(fewer := refine(fewer, sweeps=4)):
                 break
         current = fewer
@@ -218,19 +197,28 @@ def _extend(local: LocalComponents, seed: Clustering, components: int | None) ->
     return SearchResult(incumbent.best, incumbent.trace, incumbent.levels)
 
 
-def _shed(clustering: Clustering, gains: Array) -> Clustering | None:
+def _shed(clustering: Clustering) -> Clustering | None:
     """Dissolve all groups whose removal seems a gain, or the best half, or quarter, and so on, as
-    gains are not quite additive. Return None unless there are two.
+    gains are not quite additive; none that takes in components of another one. Return None unless
+    there are two.
     """
+    gains = _gains(clustering)
+    groups = len(gains)
+    taken = np.zeros((groups, groups), bool)
+    taken[clustering.labels, clustering.rivals.group] = True
+    taken = taken | taken.T
+    chosen: list[int] = []
+    for group in np.argsort(-gains, kind="stable")[: (gains > 0).sum()].tolist():
+        if not taken[group, chosen].any():
+            chosen.append(group)
+    chosen = chosen[: groups - clustering.local.largest]
     best = None
-    most = min(int((gains > 0).sum()), len(gains) - clustering.local.largest)
-    worst = np.argsort(-gains, kind="stable")
-    while most > 1:
-        fewer = refine(_without(clustering, worst[:most]), sweeps=4)
+    while len(chosen) > 1:
+        fewer = refine(_without(clustering, np.array(chosen)), sweeps=4)
         if best is not None and fewer.objective >= best.objective:
             break
         best = fewer
-        most = most // 2
+        chosen = chosen[: len(chosen) // 2]
     return best
 
 
@@ -243,7 +231,7 @@ def needed(clustering: Clustering) -> bool:
 
 def _gains(clustering: Clustering) -> Float[Array, " g"]:
     """Return the nats by which the description is shorter without each group, to second order."""
-    rivals = _rivals(clustering)
+    rivals = clustering.rivals
     labels = clustering.labels
     counts = clustering.counts
     local = clustering.local
