@@ -78,6 +78,12 @@ class Clustering:
         along = local.along(sums(local.masses, self.labels))
         return Judged.of(centres, evidence, counts, *local.totals, along)
 
+    def same(self, other: "Clustering") -> bool:
+        """Return whether two clusterings are the same partition, up to the numbers of groups."""
+        groups = len(self.counts)
+        pairs = self.labels * len(other.counts) + other.labels
+        return groups == len(other.counts) == int(np.count_nonzero(np.bincount(pairs)))
+
     @functools.cached_property
     def _costs(self) -> Float[Array, "n g"] | None:
         """All divergences, unless they take more than :data:`ROOM`."""

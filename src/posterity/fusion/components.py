@@ -16,10 +16,6 @@ from posterity.fusion.judged import Evidence, shares
 
 Array = np.ndarray
 MANY = 2**14  # Components beyond which evenly spaced ones represent all in the population
-WIDE = 2**19
-"""Number of floats in all components of a sample above which only the best level of merging is
-refined: each level costs special functions of all of them, and with more numbers per component
-merging, whose objectives are exact, is more reliable."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,11 +34,6 @@ class LocalComponents:
     def sites(self) -> int:
         """Number of sites."""
         return len(self.starts) - 1
-
-    @property
-    def wide(self) -> bool:
-        """True if components have so many numbers that a search evaluates few clusterings."""
-        return self.points.coordinates.size > WIDE
 
     @functools.cached_property
     def site(self) -> Int[Array, " n"]:

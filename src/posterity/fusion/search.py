@@ -5,6 +5,7 @@ depend on the order in which they were passed.
 """
 
 import dataclasses
+import operator
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,6 @@ HOPELESS = 8.0
 """Nats per parameter, plus half a nat per group, that polishing cannot gain: on varied problems it
 never gained more than six in all, nor more than half a nat per group."""
 ROUNDING = 1e-12  # Relative difference of objectives that summation in another order may cause
-SWEEPS = 2  # Number of polishing sweeps for wide components
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,25 +99,19 @@ def _descend(merging: Merging, *, patience: int = 3) -> SearchResult:
     best = merging.level(merging.best)
     assert best is not None  # the best level exists
     incumbent = Incumbent(best)
-    if merging.local.wide:  # only the best level is refined
-        incumbent.offer(polish(refine(best), sweeps=SWEEPS))
-        total = len(merging.local.points)
-        levels = {total - at: float(objective) for at, objective in enumerate(merging.objective)}
-        return SearchResult(incumbent.best, incumbent.trace, levels | incumbent.levels)
     current = merging.level(merging.best + 1) or best
     waited = 0
     while current is not None:
-        groups = len(current.counts)
-        current = _promising(refine(current), incumbent)
+        options = [refine(current)]
+        level = merging.level(len(current.counts))
+        if level is not None and not level.same(current):
+            options.append(refine(level))
+        promising = [polish(own) for own in options if not _hopeless(own, incumbent)]
+        current = min(promising or options, key=operator.attrgetter("misfit"))
         waited = 0 if incumbent.offer(current) else waited + 1
-        beyond = groups < len(incumbent.best.counts) and _hopeless(current, incumbent)
-        current = None if beyond or waited > patience else drop(current)
+        beyond = not promising and len(current.counts) < len(incumbent.best.counts)
+        current = None if beyond or waited > patience else drop(current, tries=3)
     return SearchResult(incumbent.best, incumbent.trace, incumbent.levels)
-
-
-def _promising(clustering: Clustering, incumbent: Incumbent) -> Clustering:
-    """Polish a clustering, unless that cannot make it the best."""
-    return clustering if _hopeless(clustering, incumbent) else polish(clustering)
 
 
 def _hopeless(clustering: Clustering, incumbent: Incumbent) -> bool:
@@ -135,23 +129,25 @@ def _most(clustering: Clustering) -> float:
 def _exactly(start: Clustering | None, components: int) -> SearchResult:
     """Drop or split groups until there are ``components``, which is known to be feasible."""
     clustering: Any = start
-    sweeps = SWEEPS if clustering.local.wide else 10
-    clustering = polish(refine(clustering), sweeps=sweeps)
+    clustering = polish(refine(clustering))
     while len(clustering.counts) > components:
-        clustering = polish(refine(drop(clustering)), sweeps=sweeps)  # pyright: ignore
+        clustering = polish(refine(drop(clustering)))  # pyright: ignore
     while (missing := components - len(clustering.counts)) > 0:
         clustering = refine(split(clustering, 1 + missing // 2))  # pyright: ignore
         if len(clustering.counts) == components:
-            clustering = polish(clustering, sweeps=sweeps)
+            clustering = polish(clustering)
     return SearchResult(clustering, [clustering.objective])
 
 
-def drop(clustering: Clustering) -> Clustering | None:
-    """Dissolve the group whose members lose least by moving; return None if none can go."""
+def drop(clustering: Clustering, tries: int = 1) -> Clustering | None:
+    """Dissolve the group whose members lose least by moving, or of several ``tries`` the one that
+    leaves the least misfit; return None if none can go.
+    """
     if len(clustering.counts) <= clustering.local.largest:
         return None
     loss = np.bincount(clustering.labels, clustering.rivals.more)
-    return _without(clustering, loss.argmin()[None])
+    options = [_without(clustering, gone) for gone in np.argsort(loss, kind="stable")[:tries, None]]
+    return min(options, key=operator.attrgetter("misfit"))
 
 
 def _without(clustering: Clustering, gone: Int[Array, " some"]) -> Clustering:
