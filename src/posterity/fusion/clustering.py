@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy
 
 from posterity.arrays.assignment import assignment
 from posterity.arrays.typing import Float, Int
 from posterity.fusion.components import LocalComponents
 from posterity.fusion.geometry import CACHED, PIECE, ROOM, Centroids, chunks, finite
 from posterity.fusion.judged import Judged
+from posterity.fusion.rows import membership
 
 Array = np.ndarray
 
@@ -156,12 +156,9 @@ def sums(
 ) -> Float[Array, "g dim"]:
     """Return the sums of rows by label, for ``groups`` labels or as many as occur."""
     groups = int(labels.max()) + 1 if groups is None else groups
-    total = len(labels)
-    if groups * total <= SMALL:
+    if groups * len(labels) <= SMALL:
         return np.eye(groups)[:, labels] @ rows
-    ones = np.ones(total)
-    ends = np.arange(total + 1)
-    return scipy.sparse.csc_array((ones, labels, ends), shape=(groups, total)) @ rows
+    return membership(labels, groups) @ rows
 
 
 def assign(

@@ -31,7 +31,6 @@ NUMBERS = 2**27  # Number of floats in all such pairs up to which ambiguity is a
 CHANCE = 0.999
 """Quantile of the misfit under sampling alone, below which two sites' scale is identified."""
 NEIGHBOURS = 2  # Difference from the number of groups found, up to which there is always evidence
-SHORTLIST = 8  # Number of other groups of each component for which the rise is computed exactly
 SURE = 30.0  # Nats above which a rise is computed to first order only
 BLOCK = 2**18  # Pairs of a component and a group that are computed together
 
@@ -209,7 +208,7 @@ class Moves:
 
     def margins(self) -> Float[Array, " n"]:
         """Return the least rise for each component, in nats; negative if the objective would fall.
-        The nearest :data:`SHORTLIST` groups and a new one are exact, the others of first order.
+        Rises below :data:`SURE` nats, and those by a new group, are exact, others of first order.
         """
         return np.concatenate([self._least(rows) for rows in self._blocks()])
 
@@ -231,14 +230,9 @@ class Moves:
 
     def _least(self, rows: slice) -> Float[Array, " n"]:
         rise = self._first_order(rows)
-        groups = len(self._counts)
-        near = np.argpartition(rise[:, :-1], min(SHORTLIST, groups) - 1, axis=1)[:, :SHORTLIST]
-        near = np.hstack([near, np.full((len(near), 1), groups)])
-        rise[rise[:, groups] < np.inf, groups] = 0.0  # computed exactly below
-        rise = np.take_along_axis(rise, near, axis=1)
+        rise[rise[:, -1] < np.inf, -1] = 0.0  # computed exactly below
         close = np.nonzero(rise < SURE)
-        partners = self._partners(rows)[close[0], near[close]]
-        rise[close] = self._exactly(rows.start + close[0], near[close], partners)
+        rise[close] = self._exactly(rows.start + close[0], close[1], self._partners(rows)[close])
         return rise.min(axis=1)
 
     # --- to first order ---------------------------------------------------------------------------

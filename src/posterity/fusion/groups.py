@@ -23,7 +23,7 @@ from posterity.fusion.doubts import DIFFER, LEVEL, SENTENCES, Doubt, Kind, doubt
 from posterity.fusion.geometry import CACHED, chunks, middle, moved
 
 Array = np.ndarray
-LARGEST = 2**22  # Largest number of pairs of a component and a group whose means are compared
+LARGEST = 2**22  # Largest number of numbers for comparing all components with all groups
 
 
 class Groups:

@@ -90,12 +90,9 @@ def _scale(block: Block | BlockTable | None, alignment: Alignment, divergence: A
         return unknown("there are too many sites: they were matched in passes")
     if (block.priors.own < 0).any():
         return unknown("the sites' priors are not known")
-    prior: Any = block.priors.laws[0]
-    prior = prior[0] if prior.batch_shape else prior
-    for other in block.priors.laws:
-        pair = prior.natural_parameters, other.natural_parameters
-        if prior.outline() != other.outline() or not np.allclose(*pair, rtol=1e-9, atol=0.0):
-            return unknown("the sites' priors differ")
+    if block.priors.differ:
+        return unknown("the priors differ")
+    prior = block.priors.laws[0]
     members = Absorbing.of(block, alignment.into).members
     if DRAWS * members.dimension * count > MOST_NUMBERS:
         return unknown("there is too much to draw")
