@@ -264,15 +264,6 @@ class LocalComponents:
             return np.full(len(centroids.potential), self.criterion.place)
         return self._populations[0][0].divergences(centroids)[0]
 
-    def alone(self, rows: slice) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Return the surprise of components in groups of their own, and that of their shapes."""
-        surprise = self.surprise(self.judged.take(rows).alone)
-        if self.shapes is None:
-            return surprise, np.zeros(len(surprise))
-        (mean, slope, at), shapes = self.typical, self.shapes
-        above = shapes.potential[rows] - at - (shapes.coordinates[rows] - mean) @ slope
-        return surprise, np.maximum(above, 0.0)
-
     def rows_of(self, sites: Int[Array, " some"]) -> tuple[Int[Array, " rows"], Int[Array, " b"]]:
         """Return the rows of several sites, and each site's start among them."""
         sizes = np.diff(self.starts)[sites]

@@ -244,7 +244,8 @@ class Moves:
         partners = self._partners(rows)
         alone = (counts[own] == 1)[:, None]
         fewer, more = self._recounted
-        first = self._priced(np.ones(len(own)), *self.clustering.local.alone(rows))
+        local = self.clustering.local
+        first = self._priced(np.ones(len(own)), *local.evidence(local.traits(rows))[2:])
         moves = partners < 0
         price = np.where(moves, np.append(more, 0.0) + fewer[own][:, None], 0.0)
         price[:, -1] += first
