@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -227,9 +227,7 @@ class Aligner:
         merges = self._merges(table)
         topics = None
         found = None
-        trace = None
-        parts = merges or self.labels is not None or table.weighted
-        into: Any = np.arange(len(table.used), dtype=np.int32) if parts else None
+        into = np.arange(len(table.used), dtype=np.int32)
         if merges:
             topics = topics_in_table(table, self.absorb, self.components)
             kept = joined(passes, topics.into, into)
@@ -241,27 +239,24 @@ class Aligner:
                 own = own[joined(passes, of_one_label(site, own), into)]
             result = passes.as_labelled(own)
         elif self.matching is Matching.HUNGARIAN:
-            result, trace = passes.permute()
+            result = passes.permute()
         else:
             if self.absorb and self.free and table.weighted:
                 within_sites(passes, into)
             result, found = passes.search(self.components)
-            trace = found.trace
-        part = [] if into is None else np.flatnonzero(into != np.arange(len(into), dtype=np.int32))
-        absorbing = into if len(part) else None
-        del into
         labels = np.full(len(table.used), -1, np.int32)
         labels[table.used] = result.labels
-        if absorbing is not None:
-            labels[part] = labels[absorbing[part]]
-        rows = np.cumsum(table.used, dtype=np.int32)
-        rows -= 1
+        rows = np.cumsum(table.used, dtype=np.int32) - 1
         rows[~table.used] = -1
+        absorbed = into != np.arange(len(into))
+        labels[absorbed] = labels[into[absorbed]]
+        absorbing = into if absorbed.any() else None
         confidence = PassConfidence(passes, result, found, self.free)
         if topics is not None:
             confidence = TopicConfidence(confidence, topics)
         cost = passes.misfit(result)
-        return _Aligned(labels, rows, absorbing, cost, trace or [cost], confidence)
+        trace = [cost] if found is None else found.trace
+        return _Aligned(labels, rows, absorbing, cost, trace, confidence)
 
 
 class _Aligned(NamedTuple):

@@ -227,11 +227,9 @@ class Passes:
             self.draw(np.union1d(self.sampled, some))
         return coordinates
 
-    def permute(self) -> tuple[PassResult, list[float]]:
+    def permute(self) -> PassResult:
         """Match sites by permutations, starting from the first site in canonical order."""
-        sweep = self.sweep(self.near.points.coordinates[: self.store.sizes[0]])
-        refined = self.refine(sweep)
-        return refined, [self.misfit(sweep), self.misfit(refined)]
+        return self.refine(self.sweep(self.near.points.coordinates[: self.store.sizes[0]]))
 
     def as_labelled(self, labels: Int[Array, " n"] | None) -> PassResult:
         """Return the result for known labels; None stands for each site's own numbering."""
