@@ -75,12 +75,14 @@ class PassConfidence(Confidence):
         near = self.passes.near
         counts = self.result.counts
         sums = GroupSums(len(counts), near.traits(slice(1)).shape[1])
-        totals = np.zeros(2)
+        total = 0.0
+        shape = 0.0
         for part in self.parts:
             sums.add(part.local.traits(), part.labels)
-            totals += part.local.totals
+            total += part.local.totals[0]
+            shape += part.local.totals[1]
         along = self.clustering.judged.along
-        return Judged.of(sums.means, near.evidence(sums.means), counts, *totals, along)
+        return Judged.of(sums.means, near.evidence(sums.means), counts, total, shape, along)
 
     def part(self, rows: Array, starts: Int[Array, " bounds"], labels: Array) -> Part:
         """Return some sites' components in the groups, and with the population, of all sites."""
