@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from posterity.arrays.typing import Float, Int
+from posterity.arrays.typing import Int
 from posterity.fusion.agglomeration import Merging, agglomerate
 from posterity.fusion.clustering import (
     Clustering,
@@ -181,79 +181,44 @@ def _extend(local: LocalComponents, seed: Clustering, components: int | None) ->
     """Assign all other sites, open groups for components that fit nowhere, and refine."""
     current = refine(Clustering(local, _open(local, seed, components)), sweeps=8)
     incumbent = Incumbent(current)
-    while components is None:
-        fewer = _shed(current)
-        if fewer is None or not incumbent.offer(fewer):
-            fewer = None if needed(current) else drop(current)
-            if fewer is None or not incumbent.offer(fewer := refine(fewer, sweeps=4)):
-                break
-        current = fewer
+    while components is None and len(current.counts) > local.largest:
+        current = refine(_shed(current), sweeps=4)
+        if not incumbent.offer(current):
+            break
     if components is not None and len(current.counts) != components:
         return _exactly(current, components)
     return SearchResult(incumbent.best, incumbent.trace, incumbent.levels)
 
 
-def _shed(clustering: Clustering) -> Clustering | None:
-    """Dissolve all groups whose removal seems a gain, or the best half, or quarter, and so on, as
-    gains are not quite additive; none that takes in components of another one. Return None unless
-    there are two.
+def _shed(clustering: Clustering) -> Clustering:
+    """Dissolve the group whose members lose least by moving, or two, or four, and so on, as long as
+    more are better; none that takes in members of another one.
     """
-    gains = _gains(clustering)
-    groups = len(gains)
+    loss = np.bincount(clustering.labels, clustering.rivals.more)
+    groups = len(loss)
     taken = np.zeros((groups, groups), bool)
     taken[clustering.labels, clustering.rivals.group] = True
     taken = taken | taken.T
     chosen: list[int] = []
-    for group in np.argsort(-gains, kind="stable")[: (gains > 0).sum()].tolist():
+    for group in np.argsort(loss, kind="stable").tolist():
         if not taken[group, chosen].any():
             chosen.append(group)
     chosen = chosen[: groups - clustering.local.largest]
-    best = None
-    while len(chosen) > 1:
-        fewer = refine(_without(clustering, np.array(chosen)), sweeps=4)
-        if best is not None and fewer.objective >= best.objective:
+    best = _without(clustering, np.array(chosen[:1]))
+    number = 1
+    while number < len(chosen):
+        number = 2 * number
+        fewer = _without(clustering, np.array(chosen[:number]))
+        if fewer.objective >= best.objective:
             break
         best = fewer
-        chosen = chosen[: len(chosen) // 2]
     return best
 
 
 def needed(clustering: Clustering) -> bool:
     """Return whether every group is needed: polishing cannot compensate for the loss of any."""
-    if len(clustering.counts) <= clustering.local.largest:
-        return True
-    return bool(_gains(clustering).max() < -_most(clustering))
-
-
-def _gains(clustering: Clustering) -> Float[Array, " g"]:
-    """Return the nats by which the description is shorter without each group, to second order."""
-    rivals = clustering.rivals
-    labels = clustering.labels
-    counts = clustering.counts
-    local = clustering.local
-    judged = clustering.judged
-    criterion = local.criterion
-    surprise, typical = judged.evidence[2:]
-    dim, (_, spread) = local.judged.coordinates.shape[1], judged.prices(criterion, counts)
-    pairs = labels * len(counts) + rivals.group
-    joining = np.bincount(pairs, minlength=len(counts) ** 2)
-    group, host = np.divmod(np.flatnonzero(joining), len(counts))
-    # Centroids move towards the components that join their groups.
-    hosts = counts[rivals.group]
-    number = joining[pairs]
-    share = hosts / (hosts + number)
-    misfit = np.bincount(labels, rivals.more * share)
-    shape = np.zeros(len(counts))
-    shapes = local.shapes
-    if shapes is not None:
-        centroids = shapes.centroids(judged.centres[:, dim:])
-        there, here = (shapes.paired_divergences(centroids, at) for at in (rivals.group, labels))
-        shape = np.bincount(labels, (there - here) * share)
-    price = criterion.prices(surprise, typical, counts, spread)
-    larger = np.minimum(counts[host] + joining[joining > 0], local.sites)
-    rise = criterion.prices(surprise[host], typical[host], larger, spread) - price[host]
-    price = np.bincount(group, rise) - price
-    return -judged.rise(criterion, misfit, shape, price, -1)
+    fewer = drop(clustering)
+    return fewer is None or fewer.objective - clustering.objective > _most(clustering)
 
 
 def _open(local: LocalComponents, seed: Clustering, components: int | None) -> Int[Array, " n"]:
