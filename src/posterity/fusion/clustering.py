@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -197,10 +198,27 @@ def contested(labels: Int[Array, " n"], site: Int[Array, " n"], groups: int) -> 
 
 def refine(clustering: Clustering, *, sweeps: int = 20) -> Clustering:
     """Alternate assignment and centroids at a fixed number of groups; the misfit only falls."""
+    return _improved(clustering, operator.attrgetter("nearest"), sweeps)
+
+
+def polish(clustering: Clustering, *, sweeps: int = 10) -> Clustering:
+    """Reassign all sites, each to centroids without the site's own components.
+
+    Alternation stalls if a component keeps a centroid in place. Here the site is removed first, and
+    ``n / (n + 1)`` of the divergence is charged, the cost of joining ``n`` others to second order.
+    """
+    return _improved(clustering, _leave_one_out, sweeps)
+
+
+def _improved(
+    clustering: Clustering, proposed: Callable[[Clustering], Int[Array, " n"]], sweeps: int
+) -> Clustering:
+    """Take the proposed labels as long as the misfit falls and no group is empty."""
     for _ in range(sweeps):
-        if (clustering.nearest == clustering.labels).all():
+        labels = proposed(clustering)
+        if (labels == clustering.labels).all():
             break
-        proposal = clustering.relabelled(clustering.nearest)
+        proposal = clustering.relabelled(labels)
         fewer = len(proposal.counts) < len(clustering.counts)
         if fewer or proposal.misfit >= clustering.misfit * (1 - 1e-9):
             break
@@ -208,41 +226,15 @@ def refine(clustering: Clustering, *, sweeps: int = 20) -> Clustering:
     return clustering
 
 
-def polish(clustering: Clustering, *, sweeps: int = 10) -> Clustering:
-    """Reassign site by site, each time to centroids without the site's own components.
-
-    Alternation stalls if a component keeps a centroid in place. Here the site is removed first, and
-    ``n / (n + 1)`` of the divergence is charged, the cost of joining ``n`` others to second order.
-    A site's change is kept only if the misfit falls.
-    """
-    for _ in range(sweeps):
-        changed = _accept(clustering, _leave_one_out(clustering))
-        if changed is None:
-            break
-        clustering = changed
-    return clustering
-
-
-def _leave_one_out(clustering: Clustering, *, nearer: float = 20.0) -> Int[Array, " n"]:
-    """Return each site's best labels for the centroids of all other sites' components. Labels stay
-    at sites whose components are all so many times ``nearer`` to their centroids than to others.
-    """
+def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
+    """Return each site's best labels for the centroids of all other sites' components."""
     local = clustering.local
     counts = clustering.counts
-    labels = clustering.labels
-    out = labels.copy()
+    out = np.empty_like(clustering.labels)
     for part, starts in local.parts(len(counts)):
+        points = local.points.take(part)
+        own = clustering.labels[part]
         weighted = clustering.costs(part) * (counts / (counts + 1))
-        each = np.arange(len(weighted)), labels[part]
-        near = nearer * weighted[each]
-        weighted[each] = np.inf
-        unsure = np.logical_or.reduceat(weighted.min(1) <= near, starts[:-1])
-        if not unsure.any():
-            continue
-        rows, starts = local.rows_of(local.site[part.start] + np.flatnonzero(unsure))
-        points = local.points.take(rows)
-        own = labels[rows]
-        weighted = weighted[rows - part.start]
         # A group of one component keeps its centroid, so that staying costs nothing.
         left = np.maximum(counts[own] - 1, 1.0)[:, None]
         total = clustering.totals[own]
@@ -255,37 +247,5 @@ def _leave_one_out(clustering: Clustering, *, nearer: float = 20.0) -> Int[Array
             at = starts[:-1][sizes == size, None] + np.arange(size)
             costs = points.own_divergences(at, others) * share[at][:, None, :]
             weighted[at[:, :, None], own[at][:, None, :]] = costs
-        out[rows] = assign(weighted, starts)
+        out[part] = assign(weighted, starts)
     return out
-
-
-def _accept(clustering: Clustering, proposals: Int[Array, " n"]) -> Clustering | None:
-    """Apply the proposals site by site if the misfit falls; return None if it never does."""
-    local = clustering.local
-    points = clustering.local.points
-    moving = (proposals != clustering.labels).nonzero()[0]
-    if not len(moving):
-        return None
-    labels = clustering.labels.copy()
-    counts = clustering.counts.copy()
-    total = clustering.centroids.coordinates * counts[:, None]
-    potential = clustering.centroids.potential.copy()
-    threshold = 1e-9 * clustering.misfit
-    changed = False
-    for rows in np.split(moving, np.flatnonzero(np.diff(local.site[moving])) + 1):
-        before = labels[rows]
-        after = proposals[rows]
-        groups, place = np.unique(np.concatenate([before, after]), return_inverse=True)
-        sign = np.repeat([-1.0, 1.0], len(rows))
-        new_counts = counts[groups] + np.bincount(place, sign)
-        if (new_counts == 0).any():
-            continue
-        moves = sign[:, None] * np.tile(points.coordinates[rows], (2, 1))
-        new_total = total[groups] + sums(moves, place)
-        moved = points.centroids(new_total / new_counts[:, None]).potential
-        gain = new_counts @ moved - counts[groups] @ potential[groups]
-        if gain <= threshold:
-            continue
-        labels[rows], total[groups], counts[groups] = after, new_total, new_counts
-        potential[groups], changed = moved, True
-    return Clustering(local, labels) if changed else None
