@@ -225,15 +225,10 @@ def _open(local: LocalComponents, seed: Clustering, components: int | None) -> I
     """Label all components with groups of the seed or, for outliers, new groups."""
     groups = len(seed.counts)
     labels = np.empty(len(local.points), int)
-
-    def costs(rows):
-        return local.points.take(rows).divergences(seed.centroids)
-
-    price = price_of_a_group(seed)
-    if components is not None:  # only components without any free group are outliers
-        price = 1e6 * (1 + max(float(costs(rows).max()) for rows, _ in local.parts(groups)))
+    price = np.inf if components is not None else price_of_a_group(seed)
     for rows, starts in local.parts(groups):
-        labels[rows] = assign(costs(rows), starts, price)
+        costs = local.points.take(rows).divergences(seed.centroids)
+        labels[rows] = assign(costs, starts, price)
     outliers = np.flatnonzero(labels == groups)
     if len(outliers):
         # Outliers are clustered by the same search, a bounded part of them at a time.
