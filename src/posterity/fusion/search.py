@@ -92,7 +92,7 @@ def _search_sample(local: LocalComponents, components: int | None) -> SearchResu
     return _descend(merging)
 
 
-def _descend(merging: Merging, *, patience: int = 3) -> SearchResult:
+def _descend(merging: Merging, *, patience: int = 5) -> SearchResult:
     """Refine clusterings with fewer and fewer groups, from one more than the best level of merging
     has, until several together are no better.
     """
