@@ -60,6 +60,7 @@ def test_intervals_do_not_shrink_with_errors_that_no_longer_matter():
         return np.array([own()[0] for own in known])
 
     np.testing.assert_allclose(ends(1e-3), ends(1e-5), rtol=1e-4)
+    np.testing.assert_allclose(ends(1e-9), ends(1e-6), rtol=1e-8)
 
 
 def test_a_spread_that_was_expected_is_the_median_of_its_prior():

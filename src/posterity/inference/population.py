@@ -17,6 +17,7 @@ import scipy.sparse.linalg
 from scipy.special import chdtri, ndtr
 
 from posterity.arguments import BETWEEN
+from posterity.arrays.linear_algebra import pseudo_inverse
 from posterity.arrays.typing import Float
 from posterity.families import Gaussian, Mixture, Product
 from posterity.families.formulas import NORMAL
@@ -93,15 +94,18 @@ class Nodes(NamedTuple):
 
 
 class Messages(NamedTuple):
-    """Gaussian messages ``exp(hᵀβ - βᵀΛβ/2)`` of J sites' records."""
+    """Messages ``exp(hᵀβ - βᵀΛβ/2)`` of J sites' records, whose ``estimate`` is ``Λ⁺h``."""
 
     linear: Float[np.ndarray, "sites d"]
     precision: Float[np.ndarray, "sites d d"]
+    estimate: Float[np.ndarray, "sites d"]
 
     @classmethod
     def of(cls, each: Sequence[Normal]) -> "Messages":
         """Stack the messages of sites."""
-        return cls(*map(np.stack, zip(*each, strict=True)))
+        linear, precision = map(np.stack, zip(*each, strict=True))
+        estimates = [pseudo_inverse(own.precision)[0] @ own.linear for own in each]
+        return cls(linear, precision, np.stack(estimates))
 
 
 class Population(NamedTuple):
@@ -281,7 +285,7 @@ def integrated(
     centre = np.linalg.solve(total, messages.linear.sum(0) + before.linear)
     # About a mean of all, so that sums of squares do not cancel.
     ahead = messages.linear - messages.precision @ centre
-    about = Messages(ahead, messages.precision)
+    about = Messages(ahead, messages.precision, messages.estimate - centre)
     prior = Normal(before.linear - before.precision @ centre, before.precision)
     starts = range(0, len(variance), step)
     parts = [_integrated(about, prior, variance[start : start + step]) for start in starts]
@@ -292,7 +296,7 @@ def integrated(
 def _integrated(
     messages: Messages, before: Normal, variance: Float[np.ndarray, "m d"]
 ) -> Integrated:
-    linear, precision = messages
+    linear, precision, estimate = messages
     inner = np.eye(linear.shape[1]) + precision * variance[:, None, None, :]
     both = np.concatenate([precision, linear[..., None]], -1)
     solved = np.linalg.solve(inner, np.broadcast_to(both, (len(variance), *both.shape)))
@@ -303,7 +307,8 @@ def _integrated(
     ahead = before.linear + pull.sum(1)
     covariance = np.linalg.inv(total)
     mean = (covariance @ ahead[..., None])[..., 0]
-    value = (pull * linear * variance[:, None]).sum((1, 2)) + (ahead * mean).sum(1)
+    # Less each site's own hᵀΛ⁺h, of which precise sites would leave nothing but rounding.
+    value = (ahead * mean).sum(1) - (pull * estimate).sum((1, 2))
     lost = np.linalg.slogdet(inner)[1].sum(1) + np.linalg.slogdet(total)[1]
     left = pull - (shrunk @ mean[:, None, :, None])[..., 0]
     known = (shrunk @ covariance[:, None] * np.swapaxes(shrunk, 2, 3)).sum(-1)

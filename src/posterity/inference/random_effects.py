@@ -322,7 +322,7 @@ class Effects:
         """Cochran's Q of all coefficients together, and its degrees of freedom: the squared
         deviations of sites' estimates from their common one, chi-squared if sites do not differ.
         """
-        linear, precision = self._stacked
+        linear, precision, _ = self._stacked
         total = precision.sum(0)
         middle, shared = pseudo_inverse(total)
         ahead = linear - precision @ (middle @ linear.sum(0))

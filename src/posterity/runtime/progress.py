@@ -55,6 +55,8 @@ def sentence(known: dict[str, Any]) -> str:
     '3 of 12, 0.5 a second, at most 18 s left'
     """
     parts = [str(known["step"]) + ("" if known["steps"] is None else f" of {known['steps']}")]
+    if known["left"] is not None:  # first, as a narrow terminal cuts the end
+        parts.append(f"{known['left']:.2g} nats to go")
     rate = known["rate"]
     if rate is not None:
         parts.append(f"{rate:.3g} a second" if rate >= 0.1 else f"{1 / rate:.3g} s each")
@@ -64,8 +66,6 @@ def sentence(known: dict[str, Any]) -> str:
         hours = left / 3600
         time = f"{left:.0f} s" if left < 100 else f"{minutes:.0f} min"
         parts.append(f"at most {time if minutes < 100 else f'{hours:.1f} h'} left")
-    if known["left"] is not None:
-        parts.append(f"{known['left']:.2g} nats to go")
     return ", ".join(parts)
 
 
