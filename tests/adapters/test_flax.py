@@ -222,6 +222,40 @@ def test_the_diagonal_factor_is_the_likelihood_and_chunks_change_nothing(monkeyp
     np.testing.assert_allclose(slope, 0.5 * mean, atol=0.02)  # at a mode: λθ
 
 
+def test_products_of_squares_are_squares_of_gradients_of_shared_kernels_too(
+    monkeypatch: Any,
+) -> None:
+    rng = np.random.default_rng(4)
+    sizes = {"first": (2, 3), "tied": (3, 3), "last": (3, 3), "shift": (3,)}
+    params = {n: rng.normal(size=size).astype(np.float32) for n, size in sizes.items()}
+
+    def apply(own: Any, x: Any) -> Any:
+        for name in ("first", "tied", "tied"):
+            x = jnp.tanh(x @ own[name])
+        return x @ own["last"] + own["shift"]
+
+    made = []
+    whole = fisher.Slopes.squares
+    monkeypatch.setattr(
+        fisher.Slopes, "squares", lambda self, rows: (made.append(self), whole(self, rows))[1]
+    )
+    y = labels(np.asarray(apply(params, X)))
+    centre = {**params}
+    strong = 1e6
+    q = from_params(
+        params, apply, X, y, **{**CLASSES, "prior_precision": strong}, prior_mean=centre
+    )
+    products = [own.inputs is not None for own in made]
+    assert dict(zip(sorted(sizes), products, strict=True)) == {
+        "first": True,
+        "last": True,
+        "shift": False,
+        "tied": False,
+    }
+    wanted = np.diagonal(information(params, apply, 3, None))
+    np.testing.assert_allclose(together(q) - strong, wanted, rtol=1e-4, atol=1e-6)
+
+
 def test_a_law_goes_through_a_file_and_back_into_the_module(tmp_path: Any) -> None:
     module, params, apply, f = network(3)
     q = from_module(module, X, labels(f), variables=params, **CLASSES)

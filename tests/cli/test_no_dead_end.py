@@ -236,3 +236,130 @@ def test_names_of_statsmodels_stata_and_spss_are_those_of_the_shell():
 def test_the_recipe_page_of_a_withdrawal_is_there():
     page = Path(__file__).parents[2] / "docs" / "forget.md"
     assert "--record patient=" in page.read_text()
+
+
+ORDERED = "--target pain --category pain=none,mild,severe"
+
+
+@pytest.fixture
+def levels():
+    rng = np.random.default_rng(2)
+    for site in ("north", "south", "west"):
+        x = rng.normal(size=250)
+        own = np.digitize(x + rng.logistic(size=250), [-0.5, 1.5])
+        data = pd.DataFrame({"x": x, "pain": np.array(["none", "mild", "severe"])[own]})
+        data[(site != "south") | (own < 2)].to_csv(f"{site}.csv", index=False)
+
+
+@pytest.mark.parametrize("model", ["ordinal", "proportional-odds"])
+def test_a_level_that_one_site_lacks_is_said_beside_what_differs(levels, model):
+    line = f"federate north.csv south.csv west.csv {ORDERED} --model {model} -o all.safetensors"
+    notes = document(*shlex.split(line))["notes"]
+    lacks = "['south']: no record has the level ['severe']: this alone may be why"
+    assert any(note.startswith(lacks) for note in notes)
+    assert any("sites differ in above[mild]" in note or "'south' contra" in note for note in notes)
+    assert "no record has the level" in shell("show all.safetensors").stdout.replace("\n", " ")
+    own = line.replace("-o all", "--own above -o own")
+    assert any(note.startswith(lacks) for note in document(*shlex.split(own))["notes"])
+
+
+@pytest.mark.parametrize("model", ["ordinal", "proportional-odds"])
+def test_ordered_levels_have_thresholds_in_place_of_an_intercept(levels, model):
+    model = f"{ORDERED} --model {model}"
+    sites = ("north", "west")
+    way = "'above' in place of 'intercept'"
+    refuse(f"fit north.csv {model} --own intercept -o own.safetensors", 2, way)
+    for site in sites:
+        shell(f"fit {site}.csv {model} --own above -o {site}.safetensors")
+    shell("fuse north.safetensors west.safetensors -o own.safetensors")
+    for site in sites:
+        shell(f"fit {site}.csv {model} -o {site}.safetensors")
+    line = "fuse north.safetensors west.safetensors -o apart.safetensors --personal"
+    refuse(f"{line} intercept", 2, way)
+    shell(f"{line} above")
+
+
+def test_patients_with_few_records_each_are_clusters_and_a_formula_has_covariates():
+    rng = np.random.default_rng(1)
+    patients = np.concatenate([np.arange(75), rng.choice(75, 45, replace=False)])
+    data = pd.DataFrame({"patient": 1000 + patients, "age": rng.normal(60, 9, 120)})
+    data = data.assign(y=rng.normal(size=120))
+    data.to_csv("t.csv", index=False)
+    line = "fit t.csv --target y --model linear -o t.safetensors"
+    notes = document(*shlex.split(line))["notes"]
+    assert any("'patient' (75 different whole numbers in 120 records)" in note for note in notes)
+    assert any("pass --cluster patient" in note for note in notes)
+    shell(f"{line} --columns age --cluster patient")
+    pytest.importorskip("formulaic")
+    data = data.assign(dose=np.sort(rng.integers(1, 15, 120))).drop(columns="patient")
+    data.to_csv("t.csv", index=False)
+    line = "fit t.csv --model linear -o t.safetensors --formula 'y ~ age + dose'"
+    assert not any("--cluster" in note for note in document(*shlex.split(line))["notes"])
+    refuse(f"{line} --target y", 2, "--target beside --formula; Leave --target out")
+
+
+def test_flags_that_differ_are_none_in_one_file():
+    data = pd.DataFrame(
+        {"y": np.arange(40) % 7, "x": np.arange(40) % 5, "ward": np.arange(40) % 13}
+    )
+    data.to_csv("t.csv", index=False)
+    line = "fit t.csv --target y --model linear --columns x"
+    shell(f"{line} -o a.safetensors")
+    shell(f"{line} --cluster ward -o b.safetensors")
+    refuse("fuse a=a.safetensors b=b.safetensors -o c.safetensors", 4, '--cluster none and "ward"')
+    refuse("fit t.csv --like a.safetensors --columns x -o c.safetensors", 2, "--columns beside")
+
+
+def test_a_file_in_which_sites_differ_already_is_not_pooled_again():
+    rng = np.random.default_rng(3)
+    for site in "abcd":
+        x = rng.normal(size=30)
+        y = "abcd".index(site) + x + rng.normal(size=30)
+        pd.DataFrame({"x": x, "y": y}).to_csv(f"{site}.csv", index=False)
+    sites = "a.csv b.csv c.csv d.csv --model linear --noise-variance 1 --target y --intercept"
+    line = f"federate {sites} --personal true -o pooled.safetensors"
+    cut = document(*shlex.split(f"{line} --steps 4 --tolerance 1e-3"), code=9)
+    assert "--steps 8 goes on from the checkpoint" in cut["warning"]
+    for site in "abcd":
+        shell(f"fit {site}.csv --model linear --noise-variance 1 --target y -o {site}.safetensors")
+    files = " ".join(f"{site}.safetensors" for site in "abcd")
+    shell(f"fuse {files} --personal intercept -o f.safetensors")
+    for file in ("pooled", "f"):
+        line = f"fuse {file}.safetensors -o again.safetensors --personal intercept"
+        refuse(line, 2, "files whose sites differ already; without --own")
+
+
+def test_records_of_weight_zero_are_those_that_are_not_there():
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame(rng.normal(size=(60, 2)), columns=["x", "y"])
+    data = data.assign(w=rng.choice([0, 1, 2.5], 60), ward=np.arange(60) % 12)
+    data.to_csv("t.csv", index=False)
+    data[data["w"] > 0].to_csv("u.csv", index=False)
+    line = "--target y --model linear --columns x --record-weights w --weights sampling --site t"
+    for more in ("", " --cluster ward"):
+        notes = document(*shlex.split(f"fit t.csv {line}{more} -o t.safetensors"))["notes"]
+        left = (data["w"] == 0).sum()
+        assert f"{left} records of weight 0 are left out" in notes
+        shell(f"fit u.csv {line}{more} -o u.safetensors")
+        one, other = (posterity.load(f"{name}.safetensors") for name in "tu")
+        assert one == other
+    data.assign(w=-1).to_csv("t.csv", index=False)
+    refuse(f"fit t.csv {line} -o t.safetensors", 5, "'w' in line 2 that is not positive")
+
+
+def test_names_and_levels_that_are_nearly_right_are_shown(tmp_path):
+    data = pd.DataFrame({"ill": [0, 1] * 10, "sexe": ["homme", "femme"] * 10, "age": range(20)})
+    data.to_csv("t.csv", index=False)
+    line = "fit t.csv --model logistic -o t.safetensors"
+    refuse(f"{line} --target il", 4, "Write ill; --rename il=ill")
+    refuse(f"{line} --target disease", 4, "Use the table's name")
+    way = "--category sexe=femme,homme"
+    refuse(f"{line} --target ill --category sexe=1,2", 5, way)
+    shell(f"{line} --target ill {way}")
+    refuse(f"{line} --target ill --category sexe=homme,f", 5, "'femme' in line 3; at every site")
+    refuse("forget t.safetensors --site nowhere -o u.safetensors", 6, "'nowhere'")
+    refuse("forget t.safetensors --site t -o u.safetensors", 2, "--receipt")
+    text = "[data]\ndrop-missing = true\ncategory = { sexe = ['femme', 'homme'] }\n"
+    Path("t.toml").write_text(f"{text}[model]\ntarget = 'ill'\nkind = 'logistic'\n")
+    data.assign(age=[None, *range(19)]).to_csv("t.csv", index=False)
+    assert document(*shlex.split("fit t.toml t.csv -o t.safetensors"))["dropped"] == 1

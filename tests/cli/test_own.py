@@ -161,11 +161,18 @@ def test_a_record_is_predicted_by_its_sites_own_coefficient_or_by_the_prior(monk
     assert rows("p.csv")["low"][0] == pytest.approx(low)
     data = document("predict", "b.safetensors", "new.csv", "-o", "p.csv")
     assert "3 records" in data["notes"][0] and "--site-column NAME" in data["notes"][0]
+    put("s.csv", {"x": [0.0] * 3})
+    for table, site in (("n=new.csv", "n"), ("s.csv", "s"), ("west=s.csv", None)):
+        (note,) = document("predict", "b.safetensors", table, "-o", "p.csv")["notes"]
+        assert f"those of site {site!r}" in note if site else "SITE=TABLE" in note
+        known = {"n": north, "s": south, None: 0.5}[site]
+        assert rows("p.csv")["p"] == pytest.approx([known] * 3)
     put("s2.csv", {**records("s", 9, 200), "where": ["s"] * 200})
     line = "evaluate b.safetensors s2.csv --by where --json"
     scored = document(*line.split()[:-1], "--site-column", "where")["groups"]["s"]
     blind = document(*line.split()[:-1])["groups"]["s"]
     assert scored["log_score"] > blind["log_score"] + 0.02
+    assert document("evaluate", "b.safetensors", "s=s2.csv")["all"] == scored
     about = " ".join(succeed("show", "b.safetensors").stdout.split())
     assert "Each site has for itself: intercept" in about
     recipe = recipe_in(posterity.inspect("b.safetensors").provenance)

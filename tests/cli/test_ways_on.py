@@ -164,6 +164,10 @@ def test_what_stands_for_a_missing_value_can_be_said(missing, tables):
         ("by fuse(..., rule='product').", "by posterity fuse --rule 'product'."),
         ("absorb=True for plates", "--absorb true for plates"),
         ("x=3, y = 2 and a=b", "x=3, y = 2 and a=b"),
+        (
+            "pass lower_bound=, as in bs(age, degree=2).",
+            "pass lower_bound=, as in bs(age, degree=2).",
+        ),
         ("the key LlI/w= and l+b=", "the key LlI/w= and l+b="),
     ],
 )

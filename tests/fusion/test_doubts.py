@@ -87,7 +87,7 @@ def test_a_contradiction_that_no_coefficient_shows_alone_is_seen() -> None:
     sites = ledgers(*factors, regression(3, [3.6, 1.0, -2.0], 400))
     away = [apart(a.marginals()[0], b.marginals()[0]).max() for a, b in _pairs(sites)]
     assert max(away) < 6
-    with pytest.warns(FusionWarning, match="'site 3'.*all numbers together"):
+    with pytest.warns(FusionWarning, match="'site 3'.*everything together"):
         fuse(sites)
 
 

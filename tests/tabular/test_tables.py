@@ -2,6 +2,8 @@
 
 import json
 import os
+import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ from posterity import errors
 from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gamma, Gaussian, Product
 from posterity.tabular import tables
 from posterity.tabular.tables.numbers import AmbiguousNumber, decimal_mark, number
-from posterity.tabular.tables.reader import Cells
+from posterity.tabular.tables.reader import Cells, read_cells
 
 R = '"","Estimate","Std. Error","t value","Pr(>|t|)"\n"(Intercept)",1.25,0.5,2.5,0.0124\n'
 EUROPE = '"";"Estimate";"Std. Error"\n"(Intercept)";1,25;0,5\n'
@@ -308,3 +310,16 @@ def test_estimates_without_a_prior_are_what_sites_contribute():
     for law in (None, 1.0, tables.to_ledger(north, "n", flat_prior=True)):
         with pytest.raises(errors.UsageError, match=type(law).__name__):
             tables.to_ledger(law, "n", flat_prior=True)
+
+
+@pytest.mark.parametrize(
+    ("ending", "package"), [("parquet", "pyarrow"), ("xlsx", "openpyxl"), ("sav", "pyreadstat")]
+)
+def test_the_package_that_is_missing_is_named(monkeypatch, tmp_path, ending, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setitem(sys.modules, "fastparquet", None)
+    path = tmp_path / f"t.{ending}"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("xl/workbook.xml", "")
+    with pytest.raises(errors.MissingExtraError, match=f"no installed package '{package}'"):
+        read_cells(path)

@@ -52,18 +52,19 @@ class Slopes(NamedTuple):
 
     It is ``outputs`` (n, K, p), or, of a linear layer that a record passes once, their product:
     the Jacobian ``outputs`` (n, K, w) by what the layer gives, and ``inputs`` (n, d), what it is
-    given, with p = w d. Squares of a product are products of squares.
+    given, with p = w d. Squares of a product are products of squares. The tensor has the shape
+    (w, d), or (d, w) with ``inputs_first``.
     """
 
     outputs: Array
     inputs: Array | None = None
+    inputs_first: bool = False
 
     def whole(self) -> Array:
         """Return the Jacobian (n, K, p)."""
         if self.inputs is None:
             return self.outputs
-        product = self.outputs[..., None] * self.inputs[:, None, None]
-        return product.reshape(*product.shape[:2], -1)
+        return self._flat(self.outputs[..., None] * self.inputs[:, None, None])
 
     def total(self, slopes: Array) -> Array:
         """Return the gradient (p,) of a sum over records, by slopes (n, K) in the outputs."""
@@ -75,7 +76,12 @@ class Slopes(NamedTuple):
         return self._over_records(np.square(rows @ self.outputs).sum(1), inputs)
 
     def _over_records(self, left: Array, inputs: Array | None) -> Array:
-        return left.sum(0) if inputs is None else (left.T @ inputs).reshape(-1)
+        return left.sum(0) if inputs is None else self._flat(left.T @ inputs)
+
+    def _flat(self, product: Array) -> Array:
+        """Return entries (..., w, d) in the order of the tensor's."""
+        product = product.swapaxes(-1, -2) if self.inputs_first else product
+        return product.reshape(*product.shape[:-2], -1)
 
 
 Jacobians = Callable[[slice], tuple[Array, Mapping[str, Slopes]]]

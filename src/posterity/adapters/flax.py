@@ -6,17 +6,18 @@ supported. For other libraries on JAX use :func:`from_params`, which takes any t
 and any function. Tested with flax 0.12.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Unpack
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from posterity.adapters import fisher as core
 from posterity.adapters.shared import Laws, library, unsupported
-from posterity.arrays.typing import KeyArray
+from posterity.arrays.typing import KeyArray, Shape
 from posterity.errors import StructureError
 from posterity.families import Distribution, Gaussian, Product
+from posterity.inference.predictors import Numbers, Step, results_of, written_out
 from posterity.ledger import Ledger
 from posterity.runtime.programs import jitted
 
@@ -168,21 +169,86 @@ def _laws(params: Any, apply: Apply, x: ArrayLike, y: ArrayLike, task: core.Task
         return apply(jax.tree.unflatten(structure, list((leaves | weights).values())), batch)
 
     def one(weights: dict[str, Any], record: Any) -> Any:
-        made = compute(weights, record[None])[0]
-        return made, made
+        return compute(weights, record[None])[0]
 
-    each = jitted(jax.vmap(jax.jacrev(one, has_aux=True), in_axes=(None, 0)))
+    outputs = np.asarray(jitted(compute)(own, inputs))
+    layers = _Layers.of(one, own, inputs[0])
+    rest = {name: value for name, value in own.items() if name not in layers.places}
+    moved = rest | layers.shifts
+    each = jitted(jax.vmap(jax.jacrev(layers.run, has_aux=True), in_axes=(None, None, 0)))
 
     def jacobians(part: slice) -> tuple[np.ndarray, dict[str, core.Slopes]]:
-        slopes, made = each(own, inputs[part])
-
-        def flat(slope):
-            return core.Slopes(np.asarray(slope, np.float64).reshape(*made.shape, -1))
-
-        return np.asarray(made), {name: flat(slope) for name, slope in slopes.items()}
+        slopes, (made, given) = each(moved, own, inputs[part])
+        flat = {n: np.asarray(s, np.float64).reshape(*made.shape, -1) for n, s in slopes.items()}
+        found = {name: core.Slopes(flat[name]) for name in rest}
+        for name, rows in given.items():
+            found[name] = core.Slopes(flat[name], np.asarray(rows, np.float64), inputs_first=True)
+        return np.asarray(made), found
 
     tensors = {name: np.asarray(value, np.float64) for name, value in own.items()}
-    return core.laws(task, tensors, np.asarray(jitted(compute)(own, inputs)), jacobians, y)
+    entries = sum(v.size for v in rest.values()) + sum(sum(own[n].shape) for n in layers.places)
+    return core.laws(task, tensors, outputs, jacobians, y, entries=entries)
+
+
+class _Layers(NamedTuple):
+    """The program of one record's outputs, written out, and its linear layers.
+
+    ``places`` are those of the layers' products in the program, by the name of the kernel, which
+    nothing else uses; ``shifts`` are zeros, which are added to the products.
+    """
+
+    steps: list[Step]
+    inputs: list[int]
+    constants: dict[int, Any]
+    result: int
+    places: dict[str, int]
+    shifts: dict[str, Any]
+
+    @classmethod
+    def of(cls, function: Apply, weights: dict[str, Any], record: Any) -> "_Layers":
+        """Trace a function of weights and one record."""
+        import jax
+        import jax.numpy as jnp
+
+        traced = jax.make_jaxpr(function)(weights, record)
+        numbers = Numbers()
+        steps: list[Step] = []
+        inputs = [numbers.new(variable.aval.shape) for variable in traced.jaxpr.invars]
+        (result,) = written_out(traced, inputs, numbers, steps)
+        places = {}
+        for name, kernel in zip(sorted(weights), inputs, strict=False):
+            uses = [step for step in steps if kernel in step[1]]
+            if len(uses) == 1 and _is_layer(uses[0], kernel, numbers.shapes):
+                places[name] = uses[0][2][0]
+        shifts = {name: jnp.zeros_like(weights[name][0]) for name in places}
+        return cls(steps, inputs, numbers.constants, result, places, shifts)
+
+    def run(self, moved: Any, weights: Any, record: Any) -> tuple[Any, tuple[Any, Any]]:
+        """Return the outputs (K,), and beside them what the layers are given, by name.
+
+        ``moved`` are the shifts, and weights that take the place of others.
+        """
+        known = dict(self.constants)
+        values = [weights[n] if n in self.places else moved[n] for n in sorted(weights)]
+        known.update(zip(self.inputs, [*values, record], strict=True))
+        names = {place: name for name, place in self.places.items()}
+        given = {}
+        for equation, arguments, results in self.steps:
+            found = results_of(equation, [known[place] for place in arguments])
+            name = names.get(results[0])
+            if name is not None:
+                given[name] = known[arguments[0]][0]
+                found = [found[0] + moved[name]]
+            known.update(zip(results, found, strict=True))
+        made = known[self.result]
+        return made, (made, given)
+
+
+def _is_layer(step: Step, kernel: int, shapes: Sequence[Shape]) -> bool:
+    """Return whether a step is the product of one row (1, d) and a kernel (d, w)."""
+    equation, (row, *others), _ = step
+    plain = equation.params.get("dimension_numbers") == (((1,), (0,)), ((), ()))
+    return plain and others == [kernel] and row != kernel and shapes[row][:-1] == (1,)
 
 
 def _is_float(x: object) -> bool:

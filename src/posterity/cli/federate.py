@@ -112,7 +112,7 @@ def _written(settings: Settings, job: Federated, run: Run) -> Data:
         "steps": steps,
         "exact": run.exact and ledger.independent,
         "rule": run.rule,
-        "warning": too_few_hops(run, job.steps),
+        "warning": too_few_hops(run, job.steps) or _way_on(run),
         "status": status_of(run.status),
         "sites": {
             site: {
@@ -124,3 +124,11 @@ def _written(settings: Settings, job: Federated, run: Run) -> Data:
             for site in run.federation.records
         },
     }
+
+
+def _way_on(run: Run) -> str | None:
+    """Return what to do where nothing but a number of steps keeps a run from converging."""
+    if run.status.state != "not converged" or run.status.reasons:
+        return None
+    more = 2 * run.state.step
+    return f"The same command with --steps {more} goes on from the checkpoint beside the ledger."

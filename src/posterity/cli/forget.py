@@ -69,14 +69,14 @@ def forget(settings: Settings) -> Data:
     output = settings.output
     if settings["record"]:
         return _withdrawn(settings, path, sites)
-    receipt = Path(settings.need("output.receipt"))
     if settings["sweeps"] is not None and settings["config"] is None:
         raise incomplete(f"--sweeps {settings['sweeps']}", "--config FILE")
     ledger, about = files.read_ledger(path)
+    left = ledger.forget(*sites)
+    receipt = Path(settings.need("output.receipt"))
     _check_new(receipt, sites, ledger)
     with bar("Forgetting") as moved:
         if settings["config"] is None:  # without the sites: arithmetic, which needs no JAX
-            left = ledger.forget(*sites)
             check_proper(left.posterior, "what is left of the ledger")
             issued = issue(ledger, left, None)
             distance = 0.0 if issued.exact else None

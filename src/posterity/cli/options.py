@@ -60,8 +60,10 @@ class Settings:
         return self.options[place].name
 
     def named(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context that names the configuration in errors of its block."""
-        return within(f"configuration {str(self.file)!r}" if self.file else "the options")
+        """Return a context that names the configuration, if any, in errors of its block."""
+        if self.file is None:
+            return contextlib.nullcontext()
+        return within(f"configuration {str(self.file)!r}")
 
     @property
     def output(self) -> Path:
@@ -254,9 +256,11 @@ def unknown(found: str, known: Iterable[str]) -> UsageError:
 def _flat(
     table: Mapping[str, Any], known: Mapping[str, Option], start: str = ""
 ) -> Iterable[tuple[str, Any]]:
-    """Yield values by place; a UsageError for a place that is no option."""
+    """Yield values by place, where keys may be written as flags are, with dashes; a UsageError for
+    a place that is no option.
+    """
     for key, value in table.items():
-        place = f"{start}{key}"
+        place = f"{start}{key.replace('-', '_')}"
         if place in known:
             yield place, value
         elif isinstance(value, dict) and any(p.startswith(f"{place}.") for p in known):

@@ -12,7 +12,7 @@ from posterity.cli.streams import Data, bar, printable, verb
 from posterity.errors import StructureError
 from posterity.ledger import Ledger
 from posterity.runtime.text import count
-from posterity.tabular.predictions import FORMATS, Predicted, joined, predicted, texts_of
+from posterity.tabular.predictions import FORMATS, Predicted, joined, of_site, predicted, texts_of
 from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.recipe_model import columns_of
 
@@ -171,12 +171,12 @@ def evaluate(settings: Settings) -> Data:
     kind = ""
     for inputs in tables:
         kind, own = _predicted(settings, file, inputs, scored=True)
-        several[inputs.stem] = own
+        site, _ = of_site(inputs)
+        several[site] = own
         if own.target is None:
             raise StructureError(
                 found=f"no target in {str(inputs)!r}",
-                expected="the column that was predicted",
-                fix="Name it by --target.",
+                expected="the column that was predicted (--target)",
             )
     found, labels = joined(several)
     if len(tables) == 1:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from posterity.cli import files
-from posterity.cli.options import Settings, conflict, unknown
+from posterity.cli.options import Settings, unknown, unwanted
 from posterity.cli.schema import options_of, places_of
 from posterity.errors import StructureError, UsageError, within
 from posterity.families.names import names_of
@@ -45,12 +45,14 @@ def requested(settings: Settings) -> tuple[Recipe, Reading]:
         if formula is not None:
             given = [place for place in OF_FORMULA if place in settings.values]
             if given:
-                raise conflict(settings.flag(given[0]), "--formula, which says it")
+                expected = "none of it: the formula has target, columns and intercept"
+                raise unwanted(settings.flag(given[0]), "beside --formula", expected)
             recipe = with_formula(recipe, formula)
         return recipe, dataclasses.replace(reading, levels={})
     given = [place for place in SHARED if place in settings.values]
     if given:
-        raise conflict(settings.flag(given[0]), f"--like {like}, which says it")
+        expected = "flags of this table alone: the file has model, columns and units"
+        raise unwanted(settings.flag(given[0]), f"beside --like {like}", expected)
     recipe = with_labels(recipe_of(like), reading)
     _check_units(settings["data.unit"] or {}, recipe, reading, like)
     return recipe, reading

@@ -356,3 +356,10 @@ def options_of(name: str) -> tuple[Option, ...]:
 def places_of(*names: str) -> set[str]:
     """Return the places of options."""
     return {option.place for name in names for option in options_of(name)}
+
+
+@functools.cache
+def flags() -> set[str]:
+    """Return the names of all commands' flags."""
+    names = [name for name, own in commands().items() if "files" in own]
+    return {option.name for name in names for option in options_of(name)}

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from posterity.cli.schema import flags
 from posterity.errors import ArtifactError, PosterityError, UsageError
 from posterity.runtime.interrupts import Interrupts, Terminated, deferred, heed, of_signal
 from posterity.runtime.progress import shown
@@ -127,7 +128,8 @@ def plain(value: Any) -> Any:
 
 
 def in_shell(text: str) -> str:
-    """Return a sentence about arguments of functions as one about flags of commands.
+    """Return a sentence about arguments of functions as one about flags of commands; those of no
+    flag, such as arguments in formulas, are left.
 
     >>> in_shell("fit both (federate(..., personal=True)), or pass prior=")
     'fit both (posterity federate --personal true), or pass --prior'
@@ -136,9 +138,12 @@ def in_shell(text: str) -> str:
 
 
 def _flag(argument: re.Match[str]) -> str:
+    flag = f"--{argument[1].replace('_', '-')}"
+    if flag not in flags():
+        return argument[0]
     value = argument[2] or ""
     value = value if value.startswith("'") else value.lower()
-    return f"--{argument[1].replace('_', '-')} {value}".rstrip()
+    return f"{flag} {value}".rstrip()
 
 
 def printable(text: object) -> str:

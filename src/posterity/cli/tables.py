@@ -52,74 +52,50 @@ def import_(settings: Settings) -> Data:
         raise conflict("--family", "a column of studies, whose estimates are normal")
     if not several and site is None and (prior is not None or flat_prior):
         raise incomplete("--prior" if prior else "--flat-prior", "--site NAME")
-    if several:
-        return _studies(settings, table, moments)
-    law: Any = law_of(moments, table, settings["family"])
     record = {"table": table.name, **_recipe(moments, table)}
-    notes = list[str]()
-    before = recipe = None
+    record |= {"flat prior": "true"} if flat_prior else {}
+    before = about = None
     if prior is not None:
         before, about = files.read_prior(prior)
         record["prior"] = about.digest
-        recipe = recipe_in(about.provenance) if moments.recipe is None else None
-        if recipe is not None:
-            given = names.names_of(law).get("", ())
-            known = names_in_r(recipe)
-            law = law.named([known.get(name, name) for name in given]) if given else law
-            record |= as_provenance(recipe)
-            notes = [f"taken for the model in {str(prior)!r}: {recipe.describe()[0]}"]
-        before = names.in_order(before, names.names_of(law), f"the prior {str(prior)!r}", str(site))
-    rows = to_table(law)
-    result = law
-    if site is not None:
-        result = to_ledger(law, site, prior=before, flat_prior=flat_prior)
-        record |= {"flat prior": "true"} if flat_prior else {}
-        if recipe is not None and prior is not None:
-            notes += suspicious({str(prior): files.read_any(prior)[0], site: result}, recipe)
-    written = files.write(result, output, "import", record)
-    sd = rows.get("sd") or [row[place] ** 0.5 for place, row in enumerate(rows["covariance"])]
     unused = [name for name in moments.unused if name]
-    return {
-        **written,
-        "family": rows["family"],
-        "site": site,
-        "parameters": [
-            {"name": n, "mean": m, "sd": s}
-            for n, m, s in zip(rows["names"], rows["mean"], sd, strict=True)
-        ],
-        "notes": notes + [f"columns that were not used: {', '.join(unused)}"] * bool(unused),
-    }
-
-
-def _studies(settings: Settings, table: Path, moments: Moments) -> Data:
-    """Write the ledger of a table of studies, each of which is a site."""
-    prior = settings.path("prior.file")
-    record = {"table": table.name, "flat prior": "true"}
-    before = None
-    if prior is not None:
-        before, about = files.read_prior(prior)
-        record["prior"] = about.digest
-    ledger = of_sites(moments, table, prior=before)
-    written = files.write(ledger, settings.output, "import", record)
-    unused = [name for name in moments.unused if name]
-    return {
-        **written,
-        "family": to_table(ledger)["family"],
-        "site": None,
-        "parameters": [
-            {"name": f"{site}: {name}", "mean": mean, "sd": sd}
-            for site, name, mean, sd in zip(
-                moments.sites, moments.names, moments.mean, moments.sd, strict=True
+    notes = [f"columns that were not used: {', '.join(unused)}"] * bool(unused)
+    if several:
+        result: Any = of_sites(moments, table, prior=before)
+        if len(result.sites) > 1:
+            notes.append(
+                f"{len(result.sites)} studies, each a site of the ledger: if they differ, run "
+                f"posterity fuse {output} --personal true -o FILE"
             )
-        ],
-        "notes": [
-            *[
-                f"{len(ledger.sites)} studies, each a site of the ledger: if they differ, run "
-                f"posterity fuse {settings.output} --personal true -o FILE"
-            ]
-            * (len(ledger.sites) > 1),
-            *[f"columns that were not used: {', '.join(unused)}"] * bool(unused),
-        ],
+        family = to_table(result)["family"]
+        called = [f"{own}: {name}" for own, name in zip(moments.sites, moments.names, strict=True)]
+        each = zip(called, moments.mean, moments.sd, strict=True)
+    else:
+        result = law_of(moments, table, settings["family"])
+        recipe = recipe_in(about.provenance) if about and moments.recipe is None else None
+        if recipe is not None:
+            given = names.names_of(result).get("", ())
+            known = names_in_r(recipe)
+            result = result.named([known.get(name, name) for name in given]) if given else result
+            record |= as_provenance(recipe)
+            notes.append(f"taken for the model in {str(prior)!r}: {recipe.describe()[0]}")
+        rows = to_table(result)
+        family = rows["family"]
+        sd = rows.get("sd") or [row[place] ** 0.5 for place, row in enumerate(rows["covariance"])]
+        each = zip(rows["names"], rows["mean"], sd, strict=True)
+        if before is not None:
+            own = names.names_of(result)
+            before = names.in_order(before, own, f"the prior {str(prior)!r}", str(site))
+        if site is not None:
+            result = to_ledger(result, site, prior=before, flat_prior=flat_prior)
+        if recipe is not None and prior is not None:
+            notes += suspicious({str(prior): files.read_any(prior)[0], str(site): result}, recipe)
+    return {
+        **files.write(result, output, "import", record),
+        "family": family,
+        "site": site,
+        "parameters": [{"name": name, "mean": mean, "sd": sd} for name, mean, sd in each],
+        "notes": notes,
     }
 
 

@@ -23,6 +23,8 @@ from posterity.fusion.doubts import DIFFER, LEVEL, SENTENCES, Doubt, Kind, doubt
 from posterity.fusion.geometry import CACHED, chunks, middle, moved
 
 Array = np.ndarray
+EVERYTHING = "everything together"
+"""What a distance between laws of several numbers is at, if at no single one."""
 LARGEST = 2**22  # Largest number of numbers for comparing all components with all groups
 
 
@@ -182,7 +184,7 @@ def _number(groups: Groups, row: int, number: int, names: tuple[str, ...]) -> st
             own = names if len(names) == table.law.mean.size else table.names
             return " ".join(filter(None, (table.block, table.quantity, own[number]))) or "its value"
         number -= table.law.mean.size
-    return "all numbers together"
+    return EVERYTHING
 
 
 def told_by_sampling(groups: Groups, level: float) -> bool:

@@ -63,12 +63,18 @@ class Predictors:
         """Run the steps from what is given to what is wanted, and return values by index."""
         known = {**self.constants, **dict(zip(self.inputs[1:], record, strict=True)), **given}
         for equation, arguments, results in _needed(self.steps, wanted, set(known)):
-            bound: Any = equation.primitive.get_bind_params(equation.params)
-            functions, options = bound if isinstance(bound, tuple) else ((), bound)  # JAX < 0.9
-            found = equation.primitive.bind(*functions, *(known[a] for a in arguments), **options)
-            several = equation.primitive.multiple_results
-            known.update(zip(results, found if several else [found], strict=True))
+            known.update(
+                zip(results, results_of(equation, [known[a] for a in arguments]), strict=True)
+            )
         return known
+
+
+def results_of(equation: Any, arguments: Sequence[Any]) -> list[Any]:
+    """Return the results of an equation of a JAX program at these values of its arguments."""
+    bound: Any = equation.primitive.get_bind_params(equation.params)
+    functions, options = bound if isinstance(bound, tuple) else ((), bound)  # JAX < 0.9
+    found = equation.primitive.bind(*functions, *arguments, **options)
+    return found if equation.primitive.multiple_results else [found]
 
 
 def predictors_of(model: Model, q: ExponentialFamily, records: Records) -> Predictors | None:
@@ -89,9 +95,9 @@ def predictors_of(model: Model, q: ExponentialFamily, records: Records) -> Predi
     except Exception:  # a user's function may raise any error, and will raise it again later
         return None
     steps: list[Step] = []
-    numbers = _Numbers()
+    numbers = Numbers()
     inputs = [numbers.new(variable.aval.shape) for variable in traced.jaxpr.invars]
-    (result,) = _written_out(traced, inputs, numbers, steps)
+    (result,) = written_out(traced, inputs, numbers, steps)
     cut = _cut(steps, inputs[0], result, numbers.shapes)
     number = sum(math.prod(shape) for _, shape in cut)
     fewer = number < q.event_size or number in AXES  # a grid is better than scattered nodes
@@ -100,7 +106,7 @@ def predictors_of(model: Model, q: ExponentialFamily, records: Records) -> Predi
     return Predictors(number, steps, numbers.constants, inputs, result, cut)
 
 
-class _Numbers:
+class Numbers:
     """Shapes of values by index, the values of constants, and the results of known steps."""
 
     def __init__(self) -> None:
@@ -118,8 +124,8 @@ class _Numbers:
         return own
 
 
-def _written_out(
-    traced: Any, inputs: Sequence[int], numbers: _Numbers, steps: list[Step]
+def written_out(
+    traced: Any, inputs: Sequence[int], numbers: Numbers, steps: list[Step]
 ) -> list[int]:
     """Append a program's steps to ``steps`` and return the indices of its results."""
     from jax.extend.core import Literal
@@ -136,7 +142,7 @@ def _written_out(
         arguments = tuple(read(atom) for atom in equation.invars)
         same = equation.primitive.name, arguments, str(equation.params)
         if equation.primitive.name in CALLS:
-            results = _written_out(equation.params["jaxpr"], arguments, numbers, steps)
+            results = written_out(equation.params["jaxpr"], arguments, numbers, steps)
         elif same in numbers.found:  # equal expressions are one predictor
             results = numbers.found[same]
         else:

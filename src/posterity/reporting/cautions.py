@@ -14,12 +14,16 @@ from posterity.tabular.cautions import (
     cautions,
     notes_of_clusters,
     notes_of_few_clusters,
+    notes_of_levels,
     notes_of_prior,
 )
 from posterity.tabular.one_shot import third_of
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.rows import Design
 from posterity.tabular.units import suspicious
+
+ONE_SIDED = "this alone may be why coefficients of that level differ from those of other sites"
+"""End of a note on a level that only other sites have."""
 
 
 def notes_of_federation(
@@ -65,7 +69,9 @@ def cautions_of_federation(
     shared = [*cautions(recipe, names, (x, y), posterior, third, alike=FINITE)]
     shared += notes_of_few_clusters(recipe, [designs[site] for site in known])
     told = {site: [*shared] for site in known}
+    lacks = [*notes_of_levels(recipe, x, y, FINITE)]
     for site, own in known.items():
+        told[site] += [] if lacks else notes_of_levels(recipe, own[0], own[1], ONE_SIDED)
         suspects = designs[site].suspects
         told[site] += notes_of_clusters(recipe, names, model, own, posterior, suspects)
     return told

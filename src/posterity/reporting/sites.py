@@ -10,6 +10,7 @@ from posterity.families import stack
 from posterity.families.marginals import WEIGHT, Closed
 from posterity.families.names import names_of, with_names
 from posterity.fusion.deviations import apart, deviate, jointly, nats
+from posterity.fusion.groups import EVERYTHING
 from posterity.ledger import Ledger
 from posterity.reporting.coefficients import learnt
 from posterity.reporting.layout import LAYOUT
@@ -29,8 +30,6 @@ from posterity.reporting.markup import (
 from posterity.reporting.summary import Summary
 from posterity.reporting.summary.rows import cavity, label_of
 from posterity.runtime.text import count
-
-TOGETHER = "all numbers together"
 
 
 class Distance(NamedTuple):
@@ -77,7 +76,7 @@ def distance(one: Any, other: Any, prior: Any) -> Distance | None:
             joint = jointly(stack([one]), stack([other]))
             away = float(deviate(nats(joint, one.own_size))[0])
             if away > farthest.deviations:
-                farthest = Distance(away, TOGETHER)
+                farthest = Distance(away, EVERYTHING)
     return farthest if farthest.deviations >= 0 else None
 
 

@@ -105,20 +105,25 @@ def _of_target(
     if recipe.model in (*COUNTS, "survival") and len(y) and not y.any():
         what = "an event" if recipe.model == "survival" else "a count above 0"
         yield f"no record has {what}: {alike}"
-    if recipe.model in ORDERED:
-        y = levels_of(recipe, x, y)
-    if recipe.model in (*ORDERED, "multinomial"):
-        seen = np.isin(np.arange(len(recipe.levels)), y)
-        none = [level for level, one in zip(recipe.levels, seen, strict=True) if not one]
-        if none:
-            yield f"no record has the level {some(none)}: {alike}"
-        elif recipe.model == "multinomial":
-            size = len(recipe.inputs())
-            odds = x[:, :size] @ mean.reshape(-1, size).T
-            if (np.insert(odds, 0, 0.0, axis=1).argmax(1) == y).all():
-                yield _TOLD_APART
+    none = [*notes_of_levels(recipe, x, y, alike)]
+    yield from none
+    if recipe.model == "multinomial" and not none:
+        size = len(recipe.inputs())
+        odds = x[:, :size] @ mean.reshape(-1, size).T
+        if (np.insert(odds, 0, 0.0, axis=1).argmax(1) == y).all():
+            yield _TOLD_APART
     if recipe.model == "logistic":
         yield from notes_of_labels(y, x @ mean + targets[:, 1:2].sum(1), alike)
+
+
+def notes_of_levels(recipe: Recipe, x: np.ndarray, y: np.ndarray, alike: str) -> Iterator[str]:
+    """Yield a note on levels that none of these rows has, which ends with ``alike``."""
+    if recipe.model not in (*ORDERED, "multinomial"):
+        return
+    seen = levels_of(recipe, x, y) if recipe.model in ORDERED else y
+    none = [level for place, level in enumerate(recipe.levels) if place not in seen]
+    if none:
+        yield f"no record has the level {some(none)}: {alike}"
 
 
 def notes_of_separation(

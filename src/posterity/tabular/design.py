@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.errors import ParameterError, StructureError
 from posterity.families.names import some
-from posterity.tabular.options import COUNTS, INTERCEPT, MISSING, Factor
+from posterity.tabular.options import COUNTS, INTERCEPT, MISSING, Factor, no_coefficient
 from posterity.tabular.reading import PLAIN, Reading
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.rows import Design, in_rows, of_trials
@@ -59,7 +59,6 @@ def design(
     needed = {name: place for name, place in places.items() if name not in indicated}
     cells, kept = whole(cells, needed, levels, reading.drop_missing or predicting)
     cells, gaps = filled(cells, indicated, levels)
-    lines = np.asarray(cells.lines)
     dropped = total - len(cells.rows)
     if not cells.rows and not (empty and (dropped or not predicting)):
         why = f", {dropped} dropped, since a value is missing" if dropped else ""
@@ -70,6 +69,10 @@ def design(
     reading, notes = labelled(cells, recipe, reading, wanted)
     notes += [*strange, *(note for name, note in cells.notes if name in wanted)]
     values = values_of(cells, recipe, reading, [n for n in wanted if n != recipe.cluster])
+    if (weight := values.get(recipe.weights or "")) is not None and not weight.all():
+        cells, kept, values, gaps = _with_weight(np.flatnonzero(weight), cells, kept, values, gaps)
+        notes.append(f"{len(weight) - len(kept)} records of weight 0 are left out")
+    lines = np.asarray(cells.lines)
     for name in (name for name in values if name not in recipe.categories):
         check_positive(recipe, name, values[name], cells)
         notes += notes_of_codes(name, values[name])
@@ -96,7 +99,7 @@ def design(
             fix="Change units: --scale NAME=VALUE.",
         )
     about: dict[str, Any] = {"names": names, "lines": lines, "kept": kept, "total": total}
-    about |= {"dropped": dropped, "notes": tuple(notes)}
+    about |= {"dropped": total - len(lines), "notes": tuple(notes)}
     if not predicting:
         beside["weights"], cautions = weighted(recipe, beside["weights"], cells)
         about |= {"cautions": cautions, **dependent(recipe, cells)}
@@ -105,6 +108,14 @@ def design(
         return of_trials(result, recipe, values.get(recipe.trials), path, predicting)
     _check_target(result, recipe, path)
     return in_rows(result, recipe, values, path, predicting)
+
+
+def _with_weight(
+    used: np.ndarray, cells: Cells, kept: np.ndarray, *parts: dict[str, np.ndarray]
+) -> tuple[Any, ...]:
+    """Return the records in ``used`` places: cells, positions in the table, and columns."""
+    each = ({name: own[used] for name, own in part.items()} for part in parts)
+    return cells.at(used), kept[used], *each
 
 
 def _notes_of_constants(
@@ -127,11 +138,7 @@ def _check_coefficients(recipe: Recipe, plain: tuple[str, ...]) -> None:
     there = {*plain, *(name.partition("[")[0] for name in plain)}
     odd = [name for name in recipe.own if name not in there]
     if odd:
-        raise UsageError(
-            found=f"--own {odd[0]}",
-            expected=f"coefficients or columns among {some(plain)}",
-            fix="Name coefficients that differ by site; for an intercept pass --intercept too.",
-        )
+        raise no_coefficient(f"--own {odd[0]}", plain)
     own = recipe.coefficients()
     twice = [name for name in own if own.count(name) > 1]
     if twice:

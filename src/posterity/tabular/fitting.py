@@ -151,9 +151,7 @@ def fit(
     check_recipe(recipe)
     cells, notes = records_of(path, reading, recipe)
     if rows is not None:
-        used = [place for place, one in enumerate(rows) if one]
-        kept = {name: [getattr(cells, name)[n] for n in used] for name in ("rows", "lines")}
-        cells = cells._replace(**kept)
+        cells = cells.at(np.flatnonzero(rows))
     site = path.stem if site is None else site
     odd, left = identifiers_of(recipe, [cells])
     recipe = recipe.replaced(without=(*recipe.without, *odd))
@@ -181,8 +179,7 @@ def imputed(fits: Sequence[Fit]) -> Fit:
     if len({own.recipe.canonical() for own in fits}) > 1:
         raise UsageError(
             found=f"tables of columns {'; '.join(str(list(f.recipe.columns or ())) for f in fits)}",
-            expected="the same columns in each imputed table",
-            fix="Name the columns to be used by --columns A,B.",
+            expected="the same columns in each imputed table (--columns A,B)",
         )
     full = all(q.gaussian and not q.diagonal for q in posteriors)
     if not full or not all(np.array_equal(own.kept, first.kept) for own in fits):

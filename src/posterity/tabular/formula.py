@@ -140,8 +140,7 @@ def _factor(formula: str, text: str, recipe: Recipe) -> tuple[Any, ...]:
         if column not in recipe.categories:
             raise UsageError(
                 found=f"C({column}) in the formula, without its levels",
-                expected="the levels, the same at every site, the reference first",
-                fix=f"Pass --category {column}=A,B,...",
+                expected=f"--category {column}=A,B,..., at every site alike, the reference first",
             )
         return ("levels", column)
     _check_numbers(formula, text, column, recipe)

@@ -233,13 +233,15 @@ def distance_of(fusion: Fusion, inputs: Inputs) -> Distance:
 def _columns(personal: "Columns", sites: Sequence[Alone], inputs: Inputs) -> Any:
     """Return the argument ``personal`` of :func:`posterity.fuse`, by names of coefficients."""
     from posterity.tabular.multicentre import personal_of
+    from posterity.tabular.pooled import is_pooled
 
-    if inputs.recipe is not None and inputs.recipe.own:
+    laws = [getattr(one.value, "posterior", one.value) for one in sites]
+    if (inputs.recipe is not None and inputs.recipe.own) or any(map(is_pooled, laws)):
         raise UsageError(
-            found="--personal with files of coefficients of each site's own (--own)",
+            found="--personal with files whose sites differ already (--own, --personal)",
             expected="the files of posterity fit, without --own",
         )
-    each = (names_of(getattr(one.value, "prior", one.value)).get("", ()) for one in sites)
+    each = (names_of(law).get("", ()) for law in laws)
     names = tuple(dict.fromkeys(name for own in each for name in own))
     places = personal_of(personal, names)
     if places is True or not names:
@@ -274,8 +276,8 @@ def distance_of_pooled(fusion: Fusion, inputs: Inputs) -> Distance:
         silent = expected_distance(together, inputs.sites).silent
         if silent:
             heard.append(
-                f"the likelihoods of {some(silent)} {NOT_GAUSSIAN}, so coefficients, and spreads "
-                "between sites, may be far off"
+                f"the likelihoods of {some(silent)} {NOT_GAUSSIAN}, so coefficients, Q, and "
+                "spreads between sites may be far off"
             )
     exact = recipe.conjugate and not heard
     return Distance(0.0 if exact else None, tuple(heard), tuple(notes))

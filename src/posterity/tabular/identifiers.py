@@ -60,7 +60,9 @@ def no_covariates(
             yield name, "dates", True
         elif several and _whole_or_text(distinct):
             kind = "whole number" if is_numeric(texts[0]) else "text"
-            why = f"a {kind} of its own in {len(distinct)} of {len(texts)} records"
+            why = f"a {kind} of its own in each of {len(texts)} records"
+            if len(distinct) < len(texts):
+                why = f"{len(distinct)} different {kind}s in {len(texts)} records"
             known = named or kind == "text" or bool(NUMBERED.fullmatch(name))
             yield name, why, known or _in_turn([float(text) for text in texts])
 
@@ -76,19 +78,21 @@ def clusters(
     cells: Cells, names: Collection[str], *, fewest: int = 10
 ) -> Iterator[tuple[str, Suspect]]:
     """Yield columns among ``names`` of whole numbers or texts that recur, with ``fewest`` values at
-    least, and half as many as records at most.
+    least, and half as many as records at most, unless they are named as identifiers.
     """
     for name in names:
         if _measured(cells.column(name)):
             continue
         texts = [text.strip() for text in cells.column(name)]
         distinct = {*texts}
-        if not (fewest <= len(distinct) <= len(texts) / 2) or not _whole_or_text(distinct):
+        named = bool(NAMED.fullmatch(name))
+        most = len(texts) - 1 if named else len(texts) / 2
+        if not (fewest <= len(distinct) <= most) or not _whole_or_text(distinct):
             continue
         groups = groups_of(texts)
         runs = 1 + int(np.count_nonzero(np.diff(groups)))
         texts_only = not any(map(is_numeric, texts))
-        looks = runs == groups.max() + 1 or texts_only or bool(NAMED.fullmatch(name))
+        looks = runs == groups.max() + 1 or texts_only or named
         yield name, Suspect(groups, looks)
 
 

@@ -12,6 +12,7 @@ from posterity.errors import CHOOSE, UsageError, within
 from posterity.families.names import some
 from posterity.tabular.design import design
 from posterity.tabular.fitting import identifiers_of, records_of
+from posterity.tabular.options import no_coefficient
 from posterity.tabular.reading import Reading, columns_of
 from posterity.tabular.recipe import ESTIMATE, Recipe, check_recipe
 from posterity.tabular.reconcile import are_texts
@@ -266,12 +267,7 @@ def personal_of(columns: Columns, names: Sequence[str]) -> Any:
         column = clean(str(given))
         own = [place for place, n in enumerate(names) if column in (n, n.partition("[")[0])]
         if not own and not column.isdecimal():
-            raise UsageError(
-                found=f"a column {column!r} in model.personal",
-                expected=f"columns among {some(names)}, or their numbers, from 0",
-                fix="Name columns whose coefficients differ between sites; for an intercept pass "
-                "--intercept too.",
-            )
+            raise no_coefficient(f"a column {column!r} in model.personal", names)
         own = own or [int(column)]
         if places.keys() & set(own):
             raise UsageError(

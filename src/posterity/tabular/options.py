@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from posterity.arguments import FINITE, FLAG, POSITIVE, Constraint, instance, one_of
+from posterity.errors import UsageError
+from posterity.families.names import some
 
 COUNTS = ("poisson", "negative-binomial")
 DISPERSED = ("negative-binomial", "gamma")
@@ -117,3 +119,12 @@ CONTAINERS = {
     tuple: instance("a tuple", tuple, list),
 }
 """The condition on dictionaries and lists of options."""
+
+
+def no_coefficient(found: str, names: Sequence[str]) -> UsageError:
+    """Return the error for a name of coefficients that differ by site that is none of ``names``."""
+    start = (*names, "")[0].partition("[")[0]
+    fix = "Name coefficients that differ by site; for an intercept pass --intercept too."
+    if start in ("above", "hazard"):
+        fix = f"Name coefficients that differ by site: {start!r} in place of 'intercept'."
+    return UsageError(found=found, expected=f"coefficients or columns among {some(names)}", fix=fix)

@@ -167,8 +167,8 @@ def site_coefficients(
                     found=f"a factor of site {site!r} that does not determine its own coefficients",
                     expected="a full Gaussian, fitted under the present spreads between sites",
                     fix="Pool again with the spreads that you expect (--personal NAME=SD), "
-                    "continue a run that has not converged, or leave --site-column out, to predict "
-                    "for an unseen site.",
+                    "continue a run that has not converged, or predict for an unseen site: "
+                    "new=TABLE.",
                 )
         result[site] = at_spreads(message, at, own, names)
     return result, notes
@@ -243,6 +243,11 @@ def _prior_of_one(value: Any, recipe: Recipe) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(prior.mean)[places], covariance_of(prior)[np.ix_(places, places)]
 
 
+def known_sites(value: Any, recipe: Recipe) -> set[str]:
+    """Return the sites of which a file has coefficients."""
+    return set(value.sites if isinstance(value, Ledger) else recipe.strata)
+
+
 def by_site(
     value: Any, recipe: Recipe, data: Design, labels: np.ndarray | None
 ) -> tuple[list[tuple[Any, np.ndarray]], list[str]]:
@@ -250,7 +255,7 @@ def by_site(
 
     ``labels`` are the site of each record (n,); by default all are of an unseen site.
     """
-    known = set(value.sites) if isinstance(value, Ledger) else set(recipe.strata)
+    known = known_sites(value, recipe)
     rows = np.full(len(data.x), "") if labels is None else labels
     places: dict[str | None, list[int]] = {}
     for place, label in enumerate(rows.tolist()):
@@ -265,7 +270,8 @@ def by_site(
     if unseen:
         which = sorted({label for label in rows[unseen].tolist() if label})
         named = f" ({some(which)})" if which else ""
-        tail = "" if labels is not None else "; --site-column NAME names the column of their sites"
+        tail = "; --site-column NAME names the column of their sites, SITE=TABLE the site of all"
+        tail = "" if labels is not None else tail
         prior = f", with the prior of {some(recipe.own)}" if recipe.own else ""
         which = f"for an unseen site{named}{prior}{tail}"
         notes.append(f"{len(unseen)} records are predicted {which}")

@@ -14,12 +14,13 @@ import numpy as np
 from posterity.artifact.provenance import TARGET, classes_of, named, unnamed
 from posterity.errors import StructureError, UsageError, within
 from posterity.ledger import Ledger
+from posterity.runtime.files import named as named_file
 from posterity.runtime.files import write_file
 from posterity.status import ProgressCallback
 from posterity.tabular.design import design
 from posterity.tabular.fitting import records_of
 from posterity.tabular.multicentre import with_labels
-from posterity.tabular.pooled import is_pooled, predictions
+from posterity.tabular.pooled import is_pooled, known_sites, predictions
 from posterity.tabular.reading import PLAIN, Reading, column_named, columns_to_predict
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.recipe_model import (
@@ -180,7 +181,8 @@ def predicted(
     Args:
         value: a regression with a ``recipe``, a network, or a student.
         provenance: that of its file, which tells its columns and sites.
-        inputs: path of the table, or of arrays.
+        inputs: path of the table, or of arrays; in ``SITE=TABLE`` it names the site of all records,
+            which is by default the table's name.
         file: name of the value's file, for errors.
         recipe: recipe of the model; none for a network.
         reading: names, units and levels of this table, where they differ from the recipe's.
@@ -199,6 +201,7 @@ def predicted(
             read or lack its columns, and options that do not suit it.
     """
     call = _call(value, recipe, file, of_network)
+    site, inputs = of_site(inputs)
     if recipe is None:
         assert call is not None, "checked above"
         return _by_columns(call, value, provenance, inputs, file, array, target, scored, progress)
@@ -222,7 +225,8 @@ def predicted(
         notes += suspicious({"": value}, of_sites, (str(inputs), data.names, data.x), each)
         if not scored:
             check_times(recipe, times or recipe.cuts)
-        labels = _sites(value, of_sites, inputs, site_column, data)
+        labels, more = _sites(value, of_sites, inputs, site_column, site, data)
+        notes += more
         options: Any = {"spread": spread, "scored": scored, "level": level, "times": times}
         parts, log_score, more = predictions(value, of_sites, data, labels, **options)
         notes += more
@@ -316,23 +320,36 @@ def table_to_predict(
 
 
 def _sites(
-    value: Any, recipe: Recipe, inputs: Path, column: str | None, data: Design
-) -> np.ndarray | None:
-    """Return the site of each record, if a column names it; a UsageError if sites do not differ."""
+    value: Any, recipe: Recipe, inputs: Path, column: str | None, site: str, data: Design
+) -> tuple[np.ndarray | None, list[str]]:
+    """Return the site of each record, if a column names it or all are of one, and notes; a
+    UsageError for a column if sites do not differ.
+    """
+    differ = recipe.own or is_pooled(value.posterior if isinstance(value, Ledger) else value)
     if column is None:
-        return None
-    if not (recipe.own or is_pooled(value.posterior if isinstance(value, Ledger) else value)):
+        if not differ or site not in known_sites(value, recipe):
+            return None, []
+        note = f"all records are predicted as those of site {site!r}, by the name of their table"
+        return np.full(len(data.x), site), [note]
+    if not differ:
         raise UsageError(
             found=f"--site-column {column} for a posterior with the same coefficients at all sites",
             expected="a posterior with coefficients by site (--personal, --own)",
             fix="Leave it out; posterity evaluate --by scores sites separately.",
         )
-    return texts_of(inputs, column)[data.kept]
+    return texts_of(inputs, column)[data.kept], []
+
+
+def of_site(inputs: Path) -> tuple[str, Path]:
+    """Return the site in ``SITE=TABLE``, by default the table's name, and the table's path."""
+    name, path = named_file(inputs)
+    return name or path.stem, path
 
 
 def texts_of(inputs: Path, name: str) -> np.ndarray:
-    """Return the texts of a column of a table, record by record."""
-    cells = read_cells(inputs, unnamed=True)
+    """Return the texts of a column of a table, or of ``SITE=TABLE``, record by record."""
+    _, path = of_site(inputs)
+    cells = read_cells(path, unnamed=True)
     own = column_named(name, cells)
     return np.array([clean(text) for text in cells.column(own)])
 

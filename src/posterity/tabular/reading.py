@@ -1,6 +1,7 @@
 """Reading of a recipe's columns from a table, as numbers or as positions of levels."""
 
 import dataclasses
+import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -185,6 +186,9 @@ def _no_column(name: str, expected: str, header: Sequence[str], path: Path) -> S
     never = f"; if this site never recorded it, fit all with {MISSING}({name}) in the --formula"
     never = never if "columns" in expected else ""
     own = f"Use the table's name, or, if the model has another, pass --rename {name}=NAME"
+    near = difflib.get_close_matches(name, header, 1)
+    if near:
+        own = f"Write {near[0]}, or, if the model calls it so, pass --rename {name}={near[0]}"
     return StructureError(
         found=f"no column {name!r} in {str(path)!r}, which has {some(header)}",
         expected=expected,

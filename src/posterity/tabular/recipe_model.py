@@ -130,8 +130,7 @@ def check_times(recipe: Recipe, times: Sequence[float]) -> None:
     if recipe.model == "survival" and not times:
         raise UsageError(
             found="a survival model, without times at which to predict",
-            expected="at least one time",
-            fix="Pass --times T,T,...",
+            expected="at least one (--times T,T,...)",
         )
 
 

@@ -307,7 +307,7 @@ def _own(value: object, other: object) -> str:
         value = {key: part for key, part in value.items() if part != other.get(key)}
     if isinstance(value, list) and isinstance(other, list):
         value = [part for part in value if part not in other]
-    return cut(json.dumps(value, ensure_ascii=False))
+    return "none" if value is None else cut(json.dumps(value, ensure_ascii=False))
 
 
 def _united(common: Recipe, recipe: Recipe) -> Recipe:

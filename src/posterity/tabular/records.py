@@ -86,8 +86,7 @@ def read_records(path: Path, target: str | None = None, *, texts: bool = False) 
     if target not in (None, *cells.header):
         raise StructureError(
             found=f"no column {target!r} among {some(cells.header)} in {str(path)!r}",
-            expected="the target, as a column of every table",
-            fix="Set model.target or --target to its name in the tables.",
+            expected="the target's name in every table (model.target, --target)",
         )
     classes = _classes(cells, label) if texts and label in cells.header else ()
     table = _of_cells(cells, label, classes)

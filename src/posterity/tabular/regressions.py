@@ -162,8 +162,7 @@ class Residuals(NamedTuple):
         if not variance > (1e-13 * self.top) ** 2:
             raise ParameterError(
                 found=f"{self.records} records for {self.size} coefficients, without residuals",
-                expected="more records, or a known noise variance",
-                fix="Pass --noise-variance V, the same at every site.",
+                expected="more records, or --noise-variance V, the same at every site",
             )
         return variance
 
@@ -257,8 +256,7 @@ def dispersion_of(
     if same or dispersion > 0.99 * ends[1]:
         raise ParameterError(
             found=f"{left.records if left else 0} records, too few to estimate a dispersion",
-            expected="more records, or a known dispersion",
-            fix="Pass --dispersion V, the same at every site.",
+            expected="more records, or --dispersion V, the same at every site",
         )
     return dispersion
 

@@ -107,9 +107,12 @@ def in_rows(
 
 
 def levels_of(recipe: Recipe, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the level of each record of ascending levels, from rows of ``x`` and targets ``y``."""
+    """Return the level of each record of ascending levels, from rows of ``x`` and targets ``y``;
+    each site may have columns of its own for the baseline.
+    """
     top = len(recipe.baseline) - 1
-    step = x[:, : top + 1].argmax(1)
+    steps = np.array([place for place, _ in recipe.stratified.coefficients if place <= top])
+    step = steps[x[:, : len(steps)].argmax(1)]
     # The last row of a record that climbed, or each row but that of a gap, has its level.
     told = y != GAP if recipe.model == ODDS else (y == 0) | (step == top)
     return (step + y)[told]
@@ -144,8 +147,7 @@ def of_trials(
     if predicting or trials is None:
         raise UsageError(
             found=f"scores of successes {recipe.target!r} of trials {recipe.trials!r}",
-            expected="a label, which the model predicts of each trial",
-            fix="Write a row for each trial, whose target is 0 or 1.",
+            expected="a row for each trial, with a label of 0 or 1, which the model predicts",
         )
     won = np.asarray(data.y)
     wrong = (won < 0) | (won > trials) | (won != np.round(won)) | (trials != np.round(trials))

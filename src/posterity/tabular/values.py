@@ -8,7 +8,7 @@ import numpy as np
 
 from posterity.errors import ArtifactError, UsageError
 from posterity.families.names import some
-from posterity.runtime.text import count, listed
+from posterity.runtime.text import count, cut, listed
 from posterity.tabular.identifiers import clusters
 from posterity.tabular.reading import Reading
 from posterity.tabular.recipe import Recipe
@@ -209,9 +209,7 @@ def whole(
             fix="Impute them, leave columns out (--without NAME) or records (--drop-missing), or "
             "add an indicator (--formula 'TARGET ~ NAME + missing(NAME)').",
         )
-    rows = [cells.rows[n] for n in kept]
-    lines = [cells.lines[n] for n in kept]
-    return cells._replace(rows=rows, lines=lines), kept
+    return cells.at(kept), kept
 
 
 def filled(
@@ -259,12 +257,17 @@ def _levels(cells: Cells, name: str, levels: Sequence[str], own: Sequence[str]) 
         )
     place = {as_level(text): index for index, text in enumerate(own)}
     texts = [as_level(cell) for cell in cells.column(name)]
+    fix = "Correct the file there, or name the level in --category at every site."
+    if place.keys().isdisjoint(texts):  # such as labels in place of codes
+        named = shlex.quote(f"{name}={','.join(sorted({*texts}))}")
+        fix = f"Name its levels as this table does, in their order: {cut(f'--category {named}')}."
     for cell, line in zip(texts, cells.lines, strict=True):
         if cell not in place:
             raise table_error(
                 cells.path,
                 f"{cell[:50]!r} in line {line}, column {name!r}",
                 f"one of its levels {some(list(own))}",
+                fix,
             )
     return np.array([place[cell] for cell in texts], dtype=float)
 

@@ -50,8 +50,8 @@ def dependent(recipe: Recipe, cells: Cells) -> dict[str, Any]:
     if recipe.cluster:
         return {"groups": groups_of([text.strip() for text in cells.column(recipe.cluster)])}
     roles = {getattr(recipe, role) for role in ALONE} | recipe.categories.keys()
-    if recipe.trials or (recipe.weights and recipe.weighting != SAMPLING):
-        # A row stands for all records of its values, which recur by design.
+    if recipe.terms or recipe.trials or (recipe.weights and recipe.weighting != SAMPLING):
+        # What a formula names is a covariate; a row of counts stands for all records of its values.
         roles |= {name for name in recipe.columns or () if not NAMED.fullmatch(name)}
     others = [name for name in cells.header if name and name not in roles]
     groups = np.arange(len(cells.rows)) if recipe.robust else None

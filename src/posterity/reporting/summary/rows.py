@@ -16,7 +16,7 @@ EXACT = 100
 """Number of sites up to which a cavity is summed exactly; above it, the factor is subtracted."""
 
 ANEW = 300_000
-"""Squared sites times cubed parameters up to which a population is estimated anew without each."""
+"""Squared sites times cubed parameters up to which a population is estimated without each site."""
 
 
 def label_of(block: str, member: str, quantity: str, name: str) -> str:
@@ -103,7 +103,8 @@ def sites_of(ledger: Ledger) -> Iterator[SiteSummary]:
     names = names_of(whole)
     why = "the posterior of all is no distribution, so nothing is known of its parts"
     if not ledger.prior.additive and len(ledger.sites) ** 2 * ledger.prior.dimension**3 > ANEW:
-        proper, why = False, "not estimated anew without it, as there are too many sites for that"
+        proper = False
+        why = "not estimated without it, which takes long for so many sites and coefficients"
     for name, entry in ledger.entries.items():
         if entry.factor is None:
             yield SiteSummary(name, None, None, "forgotten")

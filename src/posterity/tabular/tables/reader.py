@@ -7,11 +7,12 @@ semicolons.
 """
 
 import csv
-import importlib
+import importlib.util
 import io
 import itertools
 import re
 import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,6 +45,8 @@ FRAMES = {
     ".xpt": ("pyreadstat", "read_xport"),
 }
 """Functions that read tables of Stata, SPSS and SAS, by ending."""
+NEEDED = {".parquet": "pyarrow", ".xlsx": "openpyxl", ".dta": "pandas"}
+"""Packages that read tables, by ending; pyreadstat reads the others."""
 OTHERS = {
     **dict.fromkeys(
         (".rds", ".rda", ".rdata"), ("a table of R", "In R: write.csv(d, FILE, row.names = FALSE).")
@@ -89,6 +92,11 @@ class Cells(NamedTuple):
         """Return the texts of one column."""
         place = self.header.index(name)
         return [row[place] for row in self.rows]
+
+    def at(self, places: Sequence[int] | np.ndarray) -> "Cells":
+        """Return the table of the rows at these places."""
+        rows, lines = ([own[place] for place in places] for own in (self.rows, self.lines))
+        return self._replace(rows=rows, lines=lines)
 
     def numbers(
         self, columns: Any, decimal: str | None = None, *, expected: str = "a finite number"
@@ -211,8 +219,9 @@ def _of_frame(path: Path, unnamed: bool) -> Cells:
             frames = pandas.read_excel(path, sheet_name=None, header=None, **options)
             sheets = {name: _texts(frame) for name, frame in frames.items()}
     except ImportError as error:
-        libraries = "pandas, and pyarrow, openpyxl or pyreadstat,"
-        raise MissingExtraError.of(libraries, "tables") from error
+        needed = ("pandas", NEEDED.get(path.suffix.lower(), "pyreadstat"))
+        missing = dict.fromkeys(name for name in needed if importlib.util.find_spec(name) is None)
+        raise MissingExtraError.of(" and ".join(missing) or str(error), "tables") from error
     except Exception as error:  # each library that pandas calls has its own errors
         raise _unreadable(path, str(error)[:200], path.suffix) from error
     own = [name for name, rows in sheets.items() if any(map(any, rows))]
