@@ -162,7 +162,7 @@ def measured(markdown: str) -> str:
             value = value[int(part) if isinstance(value, list) else part]
         return f"{value:.3g}"
 
-    return re.sub(r"\{\{(\w+)(?:/(\w+))?: (.+?)\}\}", number, markdown)
+    return re.sub(r"\{\{(\w+)(?:/([\w-]+))?: (.+?)\}\}", number, markdown)
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

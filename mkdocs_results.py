@@ -27,7 +27,7 @@ NO_VERDICTS = {
     "better, by more than one standard error of the difference",
 }
 """Truth values that are no verdicts on a goal: settings, and what was observed beside it."""
-_MNIST, _TOY = "dark_knowledge/results/mnist.json", "dark_knowledge/results/toy2d.json"
+_MNIST, _TOY = "dark_knowledge/results/mnist-paper.json", "dark_knowledge/results/toy2d.json"
 _BOSTON, _MOCAP = "dark_knowledge/results/regression.json", "klfusion/results/mocap.json"
 _NETS = "klfusion/results/networks.json"
 _MAIN, _HORSE = "main: Gaussian, KL x 0.1, Dirichlet(0.8)", "horseshoe, KL x 0.1, Dirichlet(0.8)"
@@ -251,7 +251,7 @@ def results_page() -> tuple[str, dict[str, Path]]:
         "by more than two of its own standard errors, or standard deviations where the file has "
         "these alone.\n",
         table(
-            ["what", "paper", "paper's figure", "ours", ""],
+            ["what", "paper", "paper's figure", "ours", "runs", ""],
             [_beside(row, files[row.file]) for row in BESIDE],
         ),
     ]
@@ -277,7 +277,7 @@ def _beside(row: Beside, tree: Any) -> list[str]:
     try:
         theirs, ours = at(tree, row.theirs), at(tree, row.ours)
     except (KeyError, IndexError):
-        return [escaped(row.what), source, "–", "–", "not in the file of the last run"]
+        return [escaped(row.what), source, "–", "–", "–", "not in the file of the last run"]
     spread = next((ours[k] for k in ("standard error", "sd") if ours.get(k) is not None), 0.0)
     ahead = (ours["mean"] - theirs) * (1 if row.larger else -1)
     outcome = '<span class="missed">behind</span>' if ahead < -2 * spread else "not behind"
@@ -286,6 +286,7 @@ def _beside(row: Beside, tree: Any) -> list[str]:
         source,
         number(theirs),
         number(ours),
+        number(ours.get("count")),
         outcome,
     ]
 

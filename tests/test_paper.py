@@ -11,7 +11,7 @@ from posterity.version import __version__
 
 ROOT = Path(__file__).parents[1]
 PAPER = (ROOT / "docs/paper.md").read_text(encoding="utf-8")
-ROWS = re.findall(r"\{\{(\w+)(?:/(\w+))?: (.+?)\}\}", PAPER)
+ROWS = re.findall(r"\{\{(\w+)(?:/([\w-]+))?: (.+?)\}\}", PAPER)
 if not (ROOT / "experiments").is_dir():
     pytest.skip("no experiments in a source distribution", allow_module_level=True)
 

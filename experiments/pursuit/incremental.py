@@ -1,12 +1,13 @@
 """Classes in pairs, one task after another: `python -m experiments.pursuit.incremental`.
 
-MNIST and Fashion-MNIST, 0-1, 2-3, ..., 8-9 (`forth`) and the other way round (`back`), one head for
-all, no task named at test: accuracy and log loss on all classes seen so far, after each task. The
-learner of `posterity.pursuit.learning`, mixtures of a network a task (with even weights, and gated
-by where an input lies), learning again from a few records, fine-tuning, EWC, variational continual
-learning (VCL) and joint training. Writes `incremental.json` and `incremental.png`. What takes long
-is kept in a folder, a file a job: the same command goes on where it was. `--only-kept` reads what
-there is. Methods of which that folder has nothing stay in `incremental.json` as they were.
+MNIST, Fashion-MNIST and digits of fonts, 0-1, 2-3, ..., 8-9 (`forth`) and the other way round
+(`back`), one head for all, no task named at test: accuracy and log loss on all classes seen so far,
+after each task. The learner of `posterity.pursuit.learning`, mixtures of a network a task (with
+even weights, with the weights of the highest ELBO, and gated by where an input lies), learning
+again from a few records, fine-tuning, EWC, variational continual learning (VCL) and joint training.
+Writes `incremental.json` and `incremental.png`. What takes long is kept in a folder, a file a job:
+the same command goes on where it was. `--only-kept` reads what there is. Methods of which that
+folder has nothing stay in `incremental.json` as they were.
 """
 
 import functools
@@ -20,7 +21,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from experiments import harness
-from experiments.data import Digits, fashion_mnist, mnist
+from experiments.data import Digits, fashion_mnist, font_digits, mnist
 from experiments.klfusion.networks.deep import lenet
 from experiments.pursuit import PLACE
 from experiments.pursuit import incremental_peers as peers
@@ -61,7 +62,14 @@ class Setting:
     epochs: int = 30
 
 
-SETS: dict[str, Callable[[], Digits]] = {"mnist": mnist, "fashion": fashion_mnist}
+def fonts() -> Digits:
+    """Digits of computer fonts, on which no constant was chosen; every fifth font is a test."""
+    found = font_digits()
+    test = found.font % 5 == 0
+    return Digits(found.x[~test], found.y[~test], found.x[test], found.y[test])
+
+
+SETS: dict[str, Callable[[], Digits]] = {"mnist": mnist, "fashion": fashion_mnist, "fonts": fonts}
 
 
 def measured(log_chances: Array, y: Array, seen: Sequence[int]) -> dict[str, float]:
@@ -155,10 +163,10 @@ class Runner:
             learner = learner.observe(f"pair {k}", x, y, originals)
         return learner
 
-    def networks(self, data: str, seed: int) -> list[Array]:
-        """The answers of each task's network on the tests, (n, classes)."""
+    def networks(self, data: str, seed: int) -> list[dict[str, Any]]:
+        """Each task's ``network``, and its ``answers`` on the tests, (n, classes)."""
         setting, (tasks, tests, _) = self.setting, self.few(data, seed)
-        answers = []
+        found = []
         prior = Network.prior(setting.layers, setting.variance)
         options = {"steps": setting.steps, "batch": setting.batch}
         for k, records in enumerate(tasks):
@@ -169,8 +177,8 @@ class Runner:
                 return {"network": network, "answers": chances(network, tests, setting.draws)}
 
             path = self.cache / f"network-{data}-{seed}-{k}.safetensors"
-            answers.append(harness.kept_object(path, make)["answers"])
-        return answers
+            found.append(harness.kept_object(path, make))
+        return found
 
 
 def _conjugate(of: str, runner: Runner, job: Job) -> Curve:
@@ -186,22 +194,29 @@ def _conjugate(of: str, runner: Runner, job: Job) -> Curve:
     return curve
 
 
-def _mixed(runner: Runner, job: Job, *, gated: bool) -> Curve:
-    """The networks of tasks, mixed by even weights, or by where an input lies.
+def _mixed(runner: Runner, job: Job, *, weigh: str) -> Curve:
+    """The networks of tasks, mixed by even weights, by the best ELBO, or by where an input lies.
 
-    The slides of egorov2019 have ``1/T`` for each of ``T`` tasks. A gate is a conjugate learner: a
-    task weighs the chance of each class at ``x`` times its share of the class's records.
+    The slides of egorov2019 have ``1/T`` for each of ``T`` tasks, or the share of a new component
+    that is best (:func:`peers.shares`). A gate is a conjugate learner: a task weighs the chance of
+    each class at ``x`` times its share of the class's records.
     """
-    answers = runner.networks(job.data, job.seed)
+    networks = runner.networks(job.data, job.seed)
+    answers = [own["answers"] for own in networks]
     tasks, x, y = runner.few(job.data, job.seed)
     classes, curve, order = runner.setting.classes, [], ORDERS[job.order]
     counts = np.stack([np.bincount(own, minlength=classes) for _, own in tasks], 1)
+    if weigh == "fitted":
+        in_order = [(networks[k]["network"], *tasks[k]) for k in order]
+        fitted = peers.shares(in_order, runner.setting.draws, job.seed)
     for count in range(1, len(order) + 1):
         known = list(order[:count])
         seen = seen_after(runner.setting, order, count)
         own = np.isin(y, seen)
         weights = np.full((own.sum(), count), 1 / count)
-        if gated:
+        if weigh == "fitted":
+            weights = np.tile(fitted[count - 1], (own.sum(), 1))
+        if weigh == "gated":
             gate = runner.conjugate(job.data, job.seed, "few")
             gate = gate.forget(*(f"pair {k}" for k in order[count:]))
             shares = counts[:, known] / np.maximum(counts[:, known].sum(1, keepdims=True), 1)
@@ -261,9 +276,10 @@ def _joint_features(runner: Runner, job: Job) -> Curve:
 
 METHODS: dict[str, Callable[[Runner, Job], Curve]] = {
     "conjugate": functools.partial(_conjugate, "all"),
-    "gated": functools.partial(_mixed, gated=True),
+    "gated": functools.partial(_mixed, weigh="gated"),
     "coreset, deformed": functools.partial(_conjugate, "kept"),
-    "mixture, even": functools.partial(_mixed, gated=False),
+    "mixture, even": functools.partial(_mixed, weigh="even"),
+    "mixture, fitted": functools.partial(_mixed, weigh="fitted"),
     "fine-tuning": functools.partial(_peer, peers.fine_tuned),
     "EWC": functools.partial(_peer, peers.elastic),
     "VCL": functools.partial(_variational, kept=False),

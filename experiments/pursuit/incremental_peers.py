@@ -7,7 +7,7 @@ trained by Adam, at the same steps and batches.
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +23,7 @@ from posterity.federation.keys import site_key
 from posterity.models.forward import outputs
 from posterity.networks.bound import Bound, as_posterior, started
 from posterity.networks.training import PACING, batches, initial, prior_arrays, step
+from posterity.pursuit.weights import SampleCache, line
 
 Array = np.ndarray
 ROWS = 1000  # inputs that are predicted together
@@ -77,6 +78,36 @@ def chances(network: Network, x: Any, draws: int) -> Array:
                 logs = np.asarray(log_chances(network.layers, mean + spread * own, padded))
                 total[at : at + ROWS] += np.exp(logs[: len(part)].astype(np.float64)) / draws
     return total
+
+
+def shares(tasks: Sequence[tuple[Network, Array, Array]], draws: int, seed: int) -> list[Array]:
+    """The weights of networks in a mixture that grows by one a task, after each of the tasks.
+
+    The mixture before takes the place of the prior and the records of a task are the data; the new
+    network, which was trained on them, has the share of the highest ELBO. Source: egorov2019.
+    """
+    networks = [network for network, _, _ in tasks]
+    rng = np.random.default_rng(seed)
+    noise = rng.standard_normal((len(tasks), draws, networks[0].layers.size))
+    z = np.stack([q.mean + np.sqrt(q.variance) * e for q, e in zip(networks, noise, strict=True)])
+    densities = np.stack([np.asarray(q.log_prob(z)) for q in networks])
+    weights = np.eye(len(tasks))[0]
+    nothing = np.zeros(z.shape[:2])
+    found = [weights[:1]]
+    for new, (_, x, y) in enumerate(tasks[1:], 1):
+        fit = SampleCache(z, nothing, densities).log_q(weights)
+        for place in np.ndindex(new + 1, draws):
+            fit[place] += log_likelihood(networks[0].layers, z[place], x, y)
+        weights = line(SampleCache(z, fit, densities), weights, new)
+        found.append(weights[: new + 1])
+    return found
+
+
+def log_likelihood(layers: Layers, z: Array, x: Array, y: Array) -> float:
+    """The sum over records, in nats, at weights ``z``."""
+    with jax.enable_x64(False):
+        logs = np.asarray(log_chances(layers, z.astype(np.float32), x), np.float64)
+    return float(logs[np.arange(len(y)), y].sum())
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -9,6 +9,7 @@ import abc
 import dataclasses
 import functools
 import importlib.abc
+import operator
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -139,6 +140,11 @@ def map_leaves(function: Callable[..., Any], tree: PyTree, *others: Any) -> Any:
     if isinstance(tree, list | tuple):
         return type(tree)(map_leaves(function, *row) for row in zip(tree, *others, strict=True))
     return None if tree is None else frozen(function(tree, *others))
+
+
+def taken(tree: PyTree, place: Any) -> Any:
+    """Return the tree of ``leaf[place]``: rows of stacked trees, or records of data."""
+    return tree_map(operator.itemgetter(place), tree)
 
 
 def tree_map(function: Callable[..., Any], tree: PyTree, *others: Any) -> Any:

@@ -16,6 +16,7 @@ from jaxtyping import PyTree
 
 from posterity.arguments import COUNT, NATURAL, POSITIVE, Constraint
 from posterity.arrays import keys
+from posterity.arrays.tree import taken
 from posterity.artifact import loaded
 from posterity.artifact.checkpoint import Checkpoint, opened
 from posterity.distillation import online
@@ -128,7 +129,7 @@ def distill(
             parameters)`` as in flax, or an :class:`~posterity.artifact.Architecture`, with
             ``Head.size`` outputs. By default a perceptron with the hidden units of up to four of
             the teacher's networks side by side and at most 200,000 weights; with ``split`` another
-            hidden layer judges how far they differ. Layers with room for one to four of them start
+            hidden layer judges how far they differ. Layers with room for one or more of them start
             from their average.
         key: random key; ``jax.random.key(0)`` by default.
         inputs: law of the inputs that the student is trained on, see
@@ -200,7 +201,7 @@ class Run:
     def start(self, teacher: PyTree) -> State:
         """Return the state before the first step, for a teacher in this state."""
         state = online.start(self.plan, self.constants, self.parameters, self.scaling, teacher)
-        count = students.copies(self.network, self.teacher.layers)
+        count = students.copies(self.network, self.teacher.layers, self.constants.head)
         plain = count and self.scaling.x_shift is None
         networks = _networks(self.constants.teacher, teacher) if plain else None
         if networks is None or len(networks[-1]["kernel"]) < count:
@@ -210,13 +211,9 @@ class Run:
 
     def sizes(self, step: int) -> np.ndarray:
         """Return steps per block of the next chunk (b,); a long probe has fewer, longer blocks."""
-        whole = max(round(self.steps / CHUNKS), LEAST)
-        looks = LOOKS
-        count = len(self.constants.probe)
-        if count > PROBE:
-            alike = -(-count // self.plan.batch_size)
-            whole = max(whole, min(alike, self.steps // LOOKS))
-            looks = min(LOOKS, max(whole // alike, 1))
+        alike = -(-len(self.constants.probe) // self.plan.batch_size)  # steps as long as a look
+        whole = max(round(self.steps / CHUNKS), LEAST, min(alike, self.steps // LOOKS))
+        looks = min(LOOKS, max(whole // alike, 1))
         ends = np.minimum(np.arange(looks + 1) * round(whole / looks), self.steps - step)
         return np.diff(ends).astype(np.int32)
 
@@ -445,7 +442,7 @@ def _of_variances(
 def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) -> Distillation:
     gap, beyond, shares = _gaps(run, state)
     asked = run.plan.asked
-    whole, halves = jax.tree.map(lambda leaf: leaf[:asked], online.averages(state))
+    whole, halves = taken(online.averages(state), slice(asked))
 
     def predicted(own):
         return Prediction.of(own, run.constants.head.likelihood)

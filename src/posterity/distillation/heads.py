@@ -97,7 +97,7 @@ class Head:
         axes = {"categorical": (2,), "bernoulli": (1, 1 + (shape[1:] == (1,))), "gaussian": (1, 2)}
         if len(shape) not in axes[kind] or pair != (kind == "gaussian" and own is None):
             raise StructureError(
-                found=f"outputs of shape {jax.tree.map(lambda leaf: leaf.shape, made)} for "
+                found=f"outputs of shape {jax.tree.map(np.shape, made)} for "
                 f"{np.shape(x)[0]} inputs",
                 expected="logits (n, K) of classes, (n,) of labels in {0, 1}, or means (n,) or "
                 "(n, k), beside their noise variances where the model knows none",

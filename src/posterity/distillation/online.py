@@ -18,6 +18,7 @@ import numpy as np
 import optax
 from jaxtyping import PyTree
 
+from posterity.arrays.tree import taken
 from posterity.distillation.heads import Head
 from posterity.distillation.inputs import Inputs
 from posterity.distillation.pytrees import Array
@@ -202,7 +203,7 @@ def _looked(constants: Constants, state: State, size: Array) -> State:
     half = (2 * state.step > constants.steps).astype(jnp.int32)
     count = state.counts[half]
     counted = jnp.asarray(size > 0, jnp.int32)
-    old = jax.tree.map(lambda leaf: leaf[half], state.expectations)
+    old = taken(state.expectations, half)
     both = merge(old, now, (count, 1))
     pick = counted * jnp.where(count > 0, 2, 1)
     new = jax.tree.map(lambda *own: jax.lax.select_n(pick, *own), old, now, both)
@@ -233,7 +234,7 @@ def averages(state: State) -> tuple[Expectations, list[Expectations] | None]:
     """
     counts = np.asarray(state.counts)
     pairs = {name: np.asarray(leaf, np.float64) for name, leaf in state.expectations.items()}
-    halves = [{name: leaf[half] for name, leaf in pairs.items()} for half in (0, 1)]
+    halves = [taken(pairs, half) for half in (0, 1)]
     if not counts.all():
         return halves[int(counts[0] == 0)], None
     return merge(halves[0], halves[1], tuple(counts.astype(float))), halves

@@ -16,6 +16,7 @@ from jaxtyping import PyTree
 
 from posterity.arguments import Constraint
 from posterity.arrays import keys
+from posterity.arrays.tree import taken
 from posterity.artifact.architecture import Architecture
 from posterity.artifact.registry import CODECS, enrol_data
 from posterity.distillation.heads import Head, shapes_of, units
@@ -31,7 +32,6 @@ from posterity.runtime.programs import jitted
 from posterity.runtime.text import html
 
 ROWS = 4096  # Inputs per call of the compiled network
-NETWORKS = 4  # Most of the teacher's networks side by side in a default student
 NETWORK = Constraint(
     "Layers, an Architecture, or a function of parameters and inputs",
     lambda own: isinstance(own, Layers | Architecture) or callable(own),
@@ -243,6 +243,8 @@ def default(
     networks: int,
     *,
     room: int = 200_000,  # Most weights of a default student with more than one network
+    # Most networks side by side: more are seldom better, and each costs a row of weights.
+    side: int = 4,
 ) -> Layers:
     """Return the default student of a teacher with these layers: as many of ``networks`` as there
     is room for, side by side, or one if layers are convolutional.
@@ -251,33 +253,29 @@ def default(
     the layer before, to judge how far networks differ. That is no sum of their hidden units: a
     student without this layer learns it where it is asked, and nowhere else.
     """
-    most = min(networks, NETWORKS) if _grows(layers) else 1
+    most = min(networks, side) if _grows(layers) else 1
     students = [side_by_side(layers, count, head.size) for count in range(1, most + 1)]
     count = max(n for n, own in enumerate(students, 1) if n == 1 or own.size <= room)
     student = students[count - 1]
-    if not head.split or count == 1:
-        return student
+    return _judged(student, count, head) if head.split and count > 1 else student
+
+
+def _judged(student: Layers, count: int, head: Head) -> Layers:
+    """Return layers with another hidden one before the last, for the outputs of each network."""
     *hidden, last = student.layers
     judges = last.inputs + 2 * count * head.targets
     judge = dataclasses.replace(last, outputs=judges, activation="relu")
-    return Layers((*hidden, judge, dataclasses.replace(last, inputs=judges)), layers.image)
+    return Layers((*hidden, judge, dataclasses.replace(last, inputs=judges)), student.image)
 
 
-def copies(network: Any, layers: Layers | None) -> int:
-    """Return how many of the teacher's networks fit the student's hidden layers exactly, or 0."""
+def copies(network: Any, layers: Layers | None, head: Head) -> int:
+    """Return how many of the teacher's networks a student holds side by side, or 0."""
     if not isinstance(network, Layers) or layers is None:
         return 0
-    count = 1
-    if _grows(layers):
-        count = max(network.layers[0].outputs // layers.layers[0].outputs, 1)
-    hidden = len(layers) - 1
-    alike = side_by_side(layers, count, network.outputs)
-    same = network.layers[:hidden] == alike.layers[:-1] and network.image == layers.image
-    judges = network.layers[hidden:-1]
-    wide = all(
-        own.activation == "relu" and own.outputs >= 2 * count * layers.outputs for own in judges
-    )
-    return count * (same and wide and len(judges) < 2)
+    wide = network.layers[0].outputs // layers.layers[0].outputs
+    count = max(wide, 1) if _grows(layers) else 1
+    alike = side_by_side(layers, count, head.size)
+    return count * (network in (alike, _judged(alike, count, head)))
 
 
 def _grows(layers: Layers) -> bool:
@@ -294,7 +292,7 @@ def taught(
     outputs and their negatives, as rectified units need. Other units and outputs are taken from
     ``parameters``.
     """
-    *hidden, last = jax.tree.map(lambda leaf: leaf[:count], networks)
+    *hidden, last = taken(networks, slice(count))
     grown = []
     for place, layer in enumerate(hidden):
         grown.append({name: jnp.concatenate(list(leaf), -1) for name, leaf in layer.items()})

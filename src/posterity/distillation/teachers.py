@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import PyTree
 
 from posterity.arguments import COUNT
+from posterity.arrays.tree import taken
 from posterity.distillation.heads import Head
 from posterity.distillation.pytrees import Array
-from posterity.distillation.student import NETWORKS
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.checks import check_prior
@@ -88,9 +88,10 @@ class Teacher(eqx.Module):
         """Return each draw's outputs (S, n, k) at inputs (n, ...), or a pair with variances."""
 
     def networks(self, state: PyTree) -> Any:
-        """Return the arrays of the layers of at most four networks, with a leading axis of
-        networks, whose average a student starts from. Their first outputs are logits, or means in
-        the units of ``y``. None if draws are not weights of :class:`~posterity.networks.Layers`.
+        """Return the arrays of the layers of the draws' networks, with a leading axis of networks;
+        a student starts from the average of the first ones. Their first outputs are logits, or
+        means in the units of ``y``. None if draws are not weights of
+        :class:`~posterity.networks.Layers`.
         """
         del state
 
@@ -135,11 +136,10 @@ class _OfModel(Teacher):
     samples: int = eqx.field(static=True)
 
     def head(self, x: Array) -> Head:
-        def one(leaf):
-            return jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)
+        def first(state):
+            return taken(self.draws(state), 0)
 
-        draws = jax.eval_shape(self.draws, self.blank())
-        return Head.of_model(self.model, jax.tree.map(one, draws), x)
+        return Head.of_model(self.model, jax.eval_shape(first, self.blank()), x)
 
     @property
     def layers(self) -> Layers | None:
@@ -158,8 +158,7 @@ class _OfModel(Teacher):
     def networks(self, state: PyTree) -> Any:
         if self.layers is None:
             return None
-        some = self.draws(state)[:NETWORKS]
-        return in_units(self.model, jax.vmap(self.layers.unravel)(some))
+        return in_units(self.model, jax.vmap(self.layers.unravel)(self.draws(state)))
 
     def outputs(self, draws: PyTree, x: Array) -> Any:
         return outputs_of(self.model, draws, x)
@@ -274,7 +273,7 @@ class Draws(_OfModel):
 
     def draws(self, state: PyTree) -> PyTree:
         """Return the draws of the stack at these indices."""
-        return jax.tree.map(lambda leaf: leaf[state], self.stack)
+        return taken(self.stack, state)
 
 
 @jitted

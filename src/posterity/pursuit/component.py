@@ -16,6 +16,7 @@ import scipy.special
 from jaxtyping import Float, PyTree
 
 from posterity.arrays import keys
+from posterity.arrays.tree import taken
 from posterity.arrays.typing import KeyArray
 from posterity.pursuit import objectives, starts
 from posterity.pursuit import weights as rules
@@ -205,9 +206,9 @@ def _moved(search: Search, state: State, v: Float[np.ndarray, "k p1"]) -> State 
     parameters = state.parameters
     used = state.used
     for slot in used:
-        own = objectives.slot_of(parameters, slot)
+        own = taken(parameters, slot)
         parameters = _with_slot(parameters, slot, objectives.moved(search.form, own, v[slot, :-1]))
-    if any(_degenerate(search, objectives.slot_of(parameters, slot)) for slot in used):
+    if any(_degenerate(search, taken(parameters, slot)) for slot in used):
         return None
     with np.errstate(divide="ignore"):
         weights = rules.pruned(scipy.special.softmax(np.log(state.weights) + v[:, -1]))

@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, PyTree
 
 from posterity.arrays import keys
 from posterity.arrays.search import lbfgs
+from posterity.arrays.tree import taken
 from posterity.arrays.typing import KeyArray, Real
 from posterity.families.gaussian_forms import GaussianForm
 from posterity.inference.modes import in_batches
@@ -41,11 +42,6 @@ class Components(NamedTuple):
 
     parameters: Any
     log_weights: Float[Any, " k"]
-
-
-def slot_of(parameters: PyTree, slot: int) -> Any:
-    """Return the parameters of one slot."""
-    return jax.tree.map(lambda leaf: leaf[slot], parameters)
 
 
 class Ratio(NamedTuple):
@@ -89,7 +85,7 @@ def densities(
 ) -> Float[np.ndarray, "n k"]:
     """Return ``log h_k`` of all components at events."""
     slots = range(len(parameters[0]))
-    return np.stack([form.log_prob(slot_of(parameters, slot), z) for slot in slots], 1)
+    return np.stack([form.log_prob(taken(parameters, slot), z) for slot in slots], 1)
 
 
 @_quiet()
@@ -125,7 +121,7 @@ def mixture(
     total = np.zeros(v.shape)
     used = np.flatnonzero(weights).tolist()
     slopes = np.zeros(z.shape)
-    starts = [slot_of(start.parameters, slot) for slot in used]
+    starts = [taken(start.parameters, slot) for slot in used]
     laws = [form.move(own, v[slot, :-1]) for own, slot in zip(starts, used, strict=True)]
     logs = np.stack([form.log_prob(law, z) for law in laws]) + np.log(weights[used])[:, None]
     log_q: Any = scipy.special.logsumexp(logs, axis=0)
@@ -207,7 +203,7 @@ def joint(
     first: list[np.ndarray] = []
 
     def look(v: np.ndarray) -> tuple[Any, np.ndarray]:
-        own = [(v[slot, :-1], slot_of(start.parameters, slot)) for slot in used]
+        own = [(v[slot, :-1], taken(start.parameters, slot)) for slot in used]
         z = np.concatenate([drawn(form, law, noise, moves) for moves, law in own])
         log_l, up = batched(values_and_slopes, (target, key), z)
         weights = scipy.special.softmax(np.asarray(start.log_weights) + v[:, -1])

@@ -3,12 +3,12 @@
 import dataclasses
 from typing import Any
 
-import jax
 import numpy as np
 import scipy.special
 from jaxtyping import Float, PyTree
 
 from posterity.arrays import keys
+from posterity.arrays.tree import taken
 from posterity.arrays.typing import KeyArray
 from posterity.families import Distribution, Mixture, Transformed
 from posterity.families.gaussian_forms import GaussianForm
@@ -63,7 +63,7 @@ class Search:
         """
         key = keys.fold_in(keys.fold_in(self.key, 1), slot)
         noise = objectives.noise(self.form, key, self.samples)
-        z = objectives.drawn(self.form, objectives.slot_of(parameters, slot), noise)
+        z = objectives.drawn(self.form, taken(parameters, slot), noise)
         log_l = with_row(cache.log_l, slot, batched(objectives.values, (self.target,), z))
         z = with_row(cache.z, slot, z)
         values = cache.densities.copy()
@@ -79,7 +79,7 @@ class Search:
     def posterior(self, state: "State") -> Mixture:
         """Return the mixture of the slots of positive weight."""
         used = state.used
-        law = self.form.law(jax.tree.map(lambda leaf: leaf[used], state.parameters), self.base)
+        law = self.form.law(taken(state.parameters, used), self.base)
         supports = self.origin.unmapped[1]
         law = law if supports is None else Transformed(law, supports)
         mixture = Mixture.from_standard(state.weights[used], law)

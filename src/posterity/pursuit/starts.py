@@ -5,6 +5,7 @@ of many points; the curvature at a peak determines the width.
 """
 
 import functools
+import operator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 
 from posterity.arrays import keys
 from posterity.arrays.search import root_of_inverse
+from posterity.arrays.tree import taken
 from posterity.arrays.typing import KeyArray
 from posterity.families.gaussian_forms import GaussianForm
 from posterity.inference.modes import RULE, Mode, climbs
@@ -73,7 +75,7 @@ def scouted(
         if number:  # in a last search half of them are not widened
             own = rng.standard_normal((number, form.size))
             own[:: 2 if search.fresh else 1] *= RULE.wider
-            parameters = objectives.slot_of(state.parameters, slot)
+            parameters = taken(state.parameters, slot)
             events.append(objectives.drawn(form, parameters, own))
     z = np.concatenate(events)
     log_l = np.asarray(batched(objectives.values, (search.target,), z), np.float64)
@@ -200,7 +202,7 @@ def tops(
         root = factor if factor.ndim == 2 else None
         mode = Mode(float(values[place]), row, factor)
         found.append(Top(form.place(row, deviation, root), mode, bool(known[place])))
-    return sorted(found, key=lambda top: -top.mode.mass), finite, evaluations
+    return sorted(found, key=operator.attrgetter("mode.mass"), reverse=True), finite, evaluations
 
 
 def _known(

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int, PyTree
 
 from posterity.arrays import keys
+from posterity.arrays.tree import taken
 from posterity.distillation.sampling.schedules import adam
 from posterity.distillation.sampling.target import Target
 from posterity.distillation.sampling.tuning import gradient
@@ -85,11 +86,9 @@ def length(
     if held < few:
         return LENGTHS[0]
 
-    def part(own):
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[own], target.data)
-
-    out = part(held_out)
-    rest = jax.device_put(part(~held_out))
+    data = jax.tree.map(np.asarray, target.data)
+    out = taken(data, held_out)
+    rest = jax.device_put(taken(data, ~held_out))
     count = target.count - held
     whole = target.batch_size == target.count
     batch_size = count if whole else min(target.batch_size, count)

@@ -70,7 +70,7 @@ def too_warm(
     return [
         f"the chains are too warm along some direction (temperature "
         f"{wanted * (1 + sum(warm.values())):.2g}, not {wanted:g}), whatever it is on average: "
-        f"use {max(warm, key=lambda name: warm[name])}"
+        f"use {max(warm, key=warm.__getitem__)}"
     ]
 
 

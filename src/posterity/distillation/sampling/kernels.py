@@ -253,5 +253,7 @@ def _check(position: PyTree, other: PyTree, what: str, fits: Callable[[Any, Any]
 
 def _broadcasts(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
     """Tell whether ``shape`` broadcasts to ``whole``."""
-    sizes = zip(shape[::-1], whole[::-1], strict=False)
-    return len(shape) <= len(whole) and all(size in (1, wide) for size, wide in sizes)
+    try:
+        return np.broadcast_shapes(shape, whole) == whole
+    except ValueError:
+        return False

@@ -1,6 +1,7 @@
 """Parallel stochastic-gradient Markov chains as a teacher."""
 
 import functools
+import operator
 import warnings
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from posterity.arguments import COUNT, NATURAL, Constraint
+from posterity.arrays.tree import taken
 from posterity.distillation.heads import Head
 from posterity.distillation.pytrees import Array, rebuilt
 from posterity.distillation.sampling import climbs, health, tuning
@@ -19,7 +21,6 @@ from posterity.distillation.sampling.kernels import State as KernelState
 from posterity.distillation.sampling.noise import KEY
 from posterity.distillation.sampling.schedules import size_at
 from posterity.distillation.sampling.target import ModelTarget, Target, WeightsTarget, target
-from posterity.distillation.student import NETWORKS
 from posterity.distillation.teachers import WATCHED, Draws, Health, Teacher, in_units
 from posterity.errors import ConvergenceWarning, ParameterError
 from posterity.families.layers import Layers
@@ -146,7 +147,7 @@ class Langevin(Teacher):
 
     def head(self, x: Array) -> Head:
         def event(at):
-            return jax.tree.map(lambda leaf: leaf[0], self.target.constrained(at))
+            return taken(self.target.constrained(at), 0)
 
         z = jax.eval_shape(event, self.target.start(1, key=jax.random.key(0)))
         return Head.of_model(self.target.model, z, x)
@@ -197,14 +198,14 @@ class Langevin(Teacher):
         """
         sought = self.kernel.step_size is None
         if not (sought or self.scaled):
-            ones = jax.tree.map(lambda leaf: np.ones((1, *leaf.shape[1:]), leaf.dtype), positions)
+            ones = jax.tree.map(np.ones_like, taken(positions, slice(1)))
             return ones, 1.0, float(self.kernel.friction or 1)
         scaled = self.scaled and isinstance(self.target, WeightsTarget)
         scale, size, friction = tuning.tuned(
             self.target, positions, self.kernel.friction, scaled=scaled, key=key
         )
         size = size if sought else 1.0
-        return jax.tree.map(lambda leaf: size * leaf, scale), size, friction
+        return _times(size, scale), size, friction
 
     def _cooled(self, state: State, key: jax.Array) -> State:
         """Shorten steps if the noise of minibatches heats whole arrays of weights, or curvature a
@@ -223,7 +224,7 @@ class Langevin(Teacher):
 
     def blank(self) -> State:
         def started(at: PyTree) -> State:
-            kernel = self.kernel.init(at, jax.tree.map(lambda leaf: leaf[:1], at))
+            kernel = self.kernel.init(at, taken(at, slice(1)))
             return self._counted(kernel)
 
         return jax.eval_shape(started, self.target.start(self.chains, key=jax.random.key(0)))
@@ -242,12 +243,13 @@ class Langevin(Teacher):
         return State(kernel, heat, kernel.position, level, friction)
 
     def advance(self, state: State, *, key: jax.Array) -> State:
-        def number(state, place):
-            return (self._step(state, jax.random.fold_in(key, place)), None)
+        return self._steps(state, self.thin, key)
 
-        if self.thin > 1:
-            state, _ = jax.lax.scan(number, state, jnp.arange(self.thin - 1))
-        return self._step(state, jax.random.fold_in(key, self.thin - 1))
+    def _steps(self, state: State, count: int, key: jax.Array) -> State:
+        def step(number, state):
+            return self._step(state, jax.random.fold_in(key, number))
+
+        return jax.lax.fori_loop(0, count, step, state)
 
     def _step(self, state: State, key: jax.Array) -> State:
         first, second = jax.random.split(key)
@@ -265,8 +267,7 @@ class Langevin(Teacher):
     def networks(self, state: State) -> Any:
         if not isinstance(self.target, WeightsTarget) or self.layers is None:
             return None
-        some = jax.tree.map(lambda leaf: leaf[:NETWORKS], state.kernel.position)
-        return in_units(self.target.model, some)
+        return in_units(self.target.model, state.kernel.position)
 
     def outputs(self, draws: PyTree, x: Array) -> Any:
         return self.target.outputs(draws, x)
@@ -292,12 +293,11 @@ class Langevin(Teacher):
             )
 
     def watch(self, state: State, x: Array | None) -> Any:
-        """Return each chain's heat, steps, log density, coordinates of a model that is not a
-        network, and, at ``x``, probabilities or means.
+        """Return each chain's heat, steps, coordinates of a model that is not a network, log
+        density, and, at ``x``, probabilities or means.
         """
         step = jnp.full((self.chains, 1), state.kernel.step, jnp.float32)
-        parts = [state.heat.T, step, state.level[:, None]]
-        parts.append(self._coordinates(state))
+        parts = [state.heat.T, step, self._coordinates(state), state.level[:, None]]
         if x is not None:
             out = self.outputs(self.draws(state), x)
             kind = self.target.model.likelihood
@@ -334,8 +334,7 @@ class Langevin(Teacher):
         own = state.kernel
         groups = len(state.heat)
         size = float(size_at(kernel.step_size, own.step))
-        scale = kernel.scale_of(own)
-        scale = jax.tree.map(lambda leaf: size * np.asarray(leaf), scale)
+        scale = _times(size, kernel.scale_of(own))
         chains = np.asarray(series, np.float64).swapaxes(0, 1)
         moved = np.diff(chains[..., : groups + 1], axis=1)  # heat and steps from row to row
         temperature = None
@@ -353,12 +352,13 @@ class Langevin(Teacher):
             x, y = (np.asarray(part)[some] for part in self.target.data)
             outputs = jax.tree.map(np.asarray, _answers(self, state, x))
             reasons += health.misfit(outputs, y, getattr(model, "noise_variance", None))
-        first = groups + 2  # after heat, steps and the log density
+        first = groups + 1  # after heat and steps
         end = first + jax.eval_shape(self._coordinates, state).shape[1]
-        others = np.delete(chains[..., groups + 1 :], np.s_[1 : 1 + end - first], axis=-1)
-        if self.target.batch_size < self.target.count and chains.shape[-1] > first:
+        coordinates = chains[..., first:end]
+        others = chains[..., end:]
+        if self.target.batch_size < self.target.count and chains.shape[-1] > first + 1:
             others = others[..., 1:]  # the noise of minibatches hides how slowly it changes
-        agreement, *known = health.agreement(others, chains[..., first:end])
+        agreement, *known = health.agreement(others, coordinates)
         searched = getattr(self.target, "searched", None)
         if searched is None and _is_linear(model) and not _is_noisy(model):
             searched = (1, 1, 0)  # the log density is concave
@@ -424,6 +424,10 @@ def _is_large(
     return isinstance(size, int) and size >= large
 
 
+def _times(size: float, tree: PyTree) -> Any:
+    return jax.tree.map(functools.partial(operator.mul, size), tree)
+
+
 def _is_linear(model: Model) -> bool:
     """Tell whether a network of layers has no hidden one."""
     layers = getattr(model, "layers", None)
@@ -440,10 +444,7 @@ _answers = jitted(lambda teacher, state, x: teacher.outputs(teacher.draws(state)
 
 @functools.partial(jitted, static_argnums=2)
 def _several(teacher: Langevin, state: State, count: int, key: jax.Array) -> State:
-    def step(state, number):
-        return (teacher._step(state, jax.random.fold_in(key, number)), None)
-
-    return jax.lax.scan(step, state, jnp.arange(count))[0]
+    return teacher._steps(state, count, key)
 
 
 @functools.partial(jitted, static_argnums=2)

@@ -2,6 +2,7 @@
 draws of the prior, until the modes found explain the density at all draws that are compared.
 """
 
+import operator
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +12,7 @@ import scipy.special
 from jaxtyping import PyTree
 
 from posterity.arrays.search import root_of_inverse
+from posterity.arrays.tree import taken
 from posterity.errors import ParameterError
 from posterity.families import Distribution
 from posterity.families.unconstrained import unconstrained
@@ -74,15 +76,16 @@ def laplace(
     some = np.random.default_rng(0).permutation(count)[:most] if count > most else slice(None)
     with jax.enable_x64(True):
 
-        def kind(leaf):
-            return jnp.float64 if np.asarray(leaf).dtype.kind == "f" else jnp.int64
+        def doubled(leaf):
+            kind = jnp.float64 if np.asarray(leaf).dtype.kind == "f" else jnp.int64
+            return jnp.asarray(leaf[some], kind)
 
-        seen = jax.tree.map(lambda leaf: jnp.asarray(leaf[some], kind(leaf)), data)
+        seen = jax.tree.map(doubled, data)
         share = count / len(jax.tree.leaves(seen)[0])
         wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), prior)
         bijection = unconstrained(wide)
         size = bijection.size
-        drawn = jax.eval_shape(lambda: wide.sample(jax.random.key(0), ()))
+        drawn = jax.eval_shape(wide.sample, jax.random.key(0))
         model = model.pinned(type(model).log_likelihood, drawn, seen)
 
         def energy(u: Any, data: PyTree) -> Any:
@@ -121,7 +124,7 @@ def laplace(
 
         def climbed(starts: np.ndarray) -> None:
             """Add the modes at which climbs end, the highest first."""
-            for level, at in sorted(map(mode, starts), key=lambda end: end[0]):
+            for level, at in sorted(map(mode, starts), key=operator.itemgetter(0)):
                 if np.isfinite(level) and not any(own.near(at) for own in modes):
                     factor = wide_at = widths(at)
                     if size <= RULE.dense:
@@ -137,7 +140,7 @@ def laplace(
         number = int(np.clip(numbers // max(records, size**2 // 16), *COMPARED))
         draws = wide.sample(jax.random.key(0), (number,))
         inside = np.isfinite(wide.log_prob(draws))  # draws of vague priors may round to an end
-        draws = jax.tree.map(lambda leaf: leaf[inside], draws)
+        draws = taken(draws, inside)
         draws = np.asarray(bijection.ravel(bijection.inverse(draws)))
         climbed(SCALES[:, None] * np.resize(draws, (len(SCALES), size)))
         if model.known_optima == "several":
@@ -170,7 +173,7 @@ def _laplace(
             expected="a finite log density at most draws of the prior",
             fix="Check the log likelihood at some draws, or give a prior where it is finite.",
         )
-    best = min(modes, key=lambda own: own.energy)
+    best = min(modes, key=operator.attrgetter("energy"))
     masses = np.array([own.mass for own in modes])
     shares = scipy.special.softmax(masses)
     near = np.array([own.energy <= best.energy + size for own in modes])
@@ -179,9 +182,13 @@ def _laplace(
     narrow = [modes[own].whitened(best.factor.T) for own in kept]
     norms = [np.linalg.norm(own, 2) if own.ndim == 2 else own.max() for own in narrow]
     spreads = np.minimum(1, 1 / np.array(norms))[:, None]
-    searched = np.array([tried, len(modes), compared], np.int32)
-    parts = Laplace(best.at, best.factor, places, spreads, searched)
-    return Laplace(*(own.astype(np.int32 if own is searched else np.float32) for own in parts))
+    return _single((best.at, best.factor, places, spreads), (tried, len(modes), compared))
+
+
+def _single(parts: tuple[np.ndarray, ...], searched: tuple[int, ...]) -> Laplace:
+    """Return the result in single precision."""
+    centre, factor, modes, spreads = (own.astype(np.float32) for own in parts)
+    return Laplace(centre, factor, modes, spreads, np.array(searched, np.int32))
 
 
 def _of_prior(looked: Any, draws: np.ndarray) -> Laplace:
@@ -198,9 +205,7 @@ def _of_prior(looked: Any, draws: np.ndarray) -> Laplace:
     places = (best - best[0]) / scale
     spreads = np.zeros((len(best), 1))
     factor = np.diag(scale) if len(scale) <= RULE.dense else scale
-    searched = np.array([len(SCALES), 0, 0], np.int32)
-    parts = Laplace(best[0], factor, places, spreads, searched)
-    return Laplace(*(own.astype(np.int32 if own is searched else np.float32) for own in parts))
+    return _single((best[0], factor, places, spreads), (len(SCALES), 0, 0))
 
 
 def _followed(

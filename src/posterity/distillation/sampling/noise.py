@@ -27,8 +27,8 @@ KEY = Constraint(
 )
 BITS = 32
 # Streams of one key: one for the noise of each leaf, and PLACES for indices of records.
-PLACES = 0x51ED270B
-GOLDEN = 0x9E3779B9
+PLACES = np.uint32(0x51ED270B)
+GOLDEN = np.uint32(0x9E3779B9)
 
 
 def normal(key: jax.Array, like: PyTree, kind: str = "binomial") -> Any:
@@ -63,30 +63,27 @@ def indices(key: jax.Array, shape: tuple[int, ...], below: int) -> jax.Array:
     """
     KEY.check(key=key)
     words = bits(key, shape, stream=PLACES)
-    return lax.rem(words, _word(below)).astype(jnp.int32)
+    return lax.rem(words, np.uint32(below)).astype(jnp.int32)
 
 
-def bits(key: jax.Array, shape: tuple[int, ...], stream: int = 0) -> jax.Array:
+def bits(key: jax.Array, shape: tuple[int, ...], stream: Any = 0) -> jax.Array:
     """Draw 32 random bits per entry, as uint32; they differ between streams of a key."""
     # Two words that depend on every bit of the stream and the key, as neighbouring keys are used.
-    first = _word(stream)
-    second = _word(GOLDEN)
+    first = np.uint32(stream)
+    second = GOLDEN
     for word in jnp.moveaxis(jax.random.key_data(key), -1, 0):
         first = _mixed(first ^ word)
         second = _mixed(second + first)
     places = lax.iota(jnp.uint32, int(np.prod(shape))).reshape(shape)
-    x = places * _word(GOLDEN) + first
-    x = (x ^ (x >> _word(16))) * _word(0x7FEB352D) + second
-    x = (x ^ (x >> _word(15))) * _word(0x846CA68B)
-    return x ^ (x >> _word(16))
+    x = _folded(places * GOLDEN + first, 16) * np.uint32(0x7FEB352D) + second
+    return _folded(_folded(x, 15) * np.uint32(0x846CA68B), 16)
 
 
-def _mixed(x: jax.Array) -> jax.Array:
+def _mixed(x: Any) -> Any:
     """Mix a word so that every output bit depends on every input bit."""
-    x = (x ^ (x >> _word(16))) * _word(0x85EBCA6B)
-    x = (x ^ (x >> _word(13))) * _word(0xC2B2AE35)
-    return x ^ (x >> _word(16))
+    x = _folded(x, 16) * np.uint32(0x85EBCA6B)
+    return _folded(_folded(x, 13) * np.uint32(0xC2B2AE35), 16)
 
 
-def _word(value: int) -> Any:
-    return np.uint32(value & 0xFFFFFFFF)
+def _folded(x: Any, by: int) -> Any:
+    return x ^ (x >> np.uint32(by))

@@ -15,6 +15,7 @@ from jaxtyping import Float, PyTree
 
 from posterity.arguments import COUNT
 from posterity.arrays import keys
+from posterity.arrays.tree import taken
 from posterity.arrays.typing import Real
 from posterity.distillation.pytrees import Array
 from posterity.distillation.sampling import noise
@@ -60,8 +61,8 @@ class Target(eqx.Module):
         """Return the log likelihoods for each chain: of its own batch, or of all records."""
         records = None if self.batch_size == self.count else 1
         if len(jax.tree.leaves(positions)[0]) == 1:  # a batch of one product is slower
-            own = jax.tree.map(lambda leaf: leaf[0], positions)
-            some = jax.tree.map(lambda leaf: leaf[:, 0], minibatch) if records else minibatch
+            own = taken(positions, 0)
+            some = taken(minibatch, np.s_[:, 0]) if records else minibatch
             return self.log_likelihood(own, some)[None]
         return jax.vmap(self.log_likelihood, in_axes=(0, records))(positions, minibatch)
 
@@ -78,7 +79,7 @@ class Target(eqx.Module):
         if self.batch_size == self.count:
             return self.data
         places = noise.indices(key, (self.batch_size, chains), self.count)
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[places], self.data)
+        return taken(self.data, places)
 
     def log_densities(self, positions: PyTree, minibatch: PyTree) -> Float[Real, " c"]:
         """Return unbiased estimates of the log density at each position, in nats."""
@@ -245,8 +246,8 @@ def target(
         return WeightsTarget(model=model, prior=trees, **sizes)
     found = laplace(model, prior, data)._asdict()
     with jax.enable_x64(False):
-        drawn = jax.eval_shape(lambda: prior.sample(jax.random.key(0), ()))
-        some = jax.tree.map(lambda leaf: leaf[:1], data)
+        drawn = jax.eval_shape(prior.sample, jax.random.key(0))
+        some = taken(data, slice(1))
         model = model.pinned(type(model).log_likelihood, drawn, some)
     return ModelTarget(model=model, prior=prior, **found, **sizes)
 

@@ -115,25 +115,17 @@ def excess(
     """Return the relative excess temperature of :func:`warmth` due to curvature; it is also
     infinite if the steps of one chain alone are unstable.
     """
-    shares = _shares(target, positions, _root(positions, scale), friction, key)
-    return _inflation(shares.mean() if shares.max() < 1 else 1.0)
-
-
-def _shares(
-    target: Target, positions: PyTree, root: np.ndarray, friction: float, key: jax.Array
-) -> np.ndarray:
-    """Return each chain's step in its worst direction relative to the largest that is stable."""
-    return _curvature(target, positions, root, key)[0] * friction / (8 - 4 * friction)
-
-
-def _inflation(share: float) -> float:
-    """Return the relative excess temperature of a step of this size."""
-    return float(share / (1 - share)) if share < 1 else np.inf
+    # Each chain's step in its worst direction, relative to the largest that is stable.
+    curvature = _curvature(target, positions, _root(positions, scale), key)[0]
+    shares = curvature * friction / (8 - 4 * friction)
+    share = shares.mean()
+    return float(share / (1 - share)) if shares.max() < 1 else np.inf
 
 
 def _root(positions: PyTree, scale: PyTree) -> np.ndarray:
     """Return the square root of the step sizes ``scale``, (chains, p)."""
-    return _flat(jax.tree.map(lambda at, s: np.ones_like(at) * np.sqrt(s), positions, scale))
+    shaped = jax.tree.map(lambda at, s: np.broadcast_to(s, at.shape), positions, scale)
+    return np.sqrt(_flat(shaped))
 
 
 def heat(target: Target, positions: PyTree, scale: PyTree, *, key: jax.Array) -> float:

@@ -66,15 +66,12 @@ def squares(
     features: Float[Array, "n d"], y: Int[Array, " n"], classes: int
 ) -> Float[Array, "m m"]:
     """Return the sum of ``v vᵀ`` over records, with ``v = (e_y, φ)``; exactly symmetric."""
-    size = features.shape[1]
-    sums = np.zeros((classes + size, classes + size))
+    size = classes + features.shape[1]
+    sums = np.zeros((size, size))
+    hot = np.eye(classes)[y]
     for at in range(0, len(y), ROWS):
-        part = features[at : at + ROWS]
-        sums[classes:, classes:] += part.T @ part
-    for label in range(classes):
-        own = features[y == label]
-        sums[label, label] = len(own)
-        sums[label, classes:] = sums[classes:, label] = own.sum(0)
+        part = np.concatenate([hot[at : at + ROWS], features[at : at + ROWS]], 1)
+        sums += part.T @ part
     upper = np.triu(sums)
     return upper + np.triu(sums, 1).T
 
@@ -112,9 +109,10 @@ class Readout:
         cls, features: Float[Array, "n d"], y: Int[Array, " n"], classes: int, own_units: int = 0
     ) -> Self:
         """Make the readout as :meth:`of_sums` does, from records with at least one per class."""
-        counts = np.bincount(y, minlength=classes).astype(np.float64)
-        sums = np.stack([features[y == label].sum(0) for label in range(classes)])
-        return cls.of_sums(counts, sums, features.T @ features, own_units)
+        whole = squares(features, y, classes)
+        counts = np.diagonal(whole)[:classes]
+        of_classes = whole[:classes, classes:]
+        return cls.of_sums(counts, of_classes, whole[classes:, classes:], own_units)
 
     @classmethod
     def of_sums(
@@ -141,12 +139,13 @@ class Readout:
         values, vectors = np.linalg.eigh(about * scale[:, None] * scale)
         values = np.maximum(values, 0)
         target = vectors.T @ (together * scale).T
-        ridge, freedom = _chosen(values, target, n * level * (1 - level), n)
-        slopes = target / (values + ridge)[:, None]
-        left = n * level * (1 - level) - _explained(values, target, ridge)
+        apart = n * level * (1 - level)
+        ridge, freedom = _chosen(values, target, apart, n)
+        narrow = 1 / (values + ridge)
+        slopes = target * narrow[:, None]
+        left = apart - ((2 * target - values[:, None] * slopes) * slopes).sum(0)
         noise = np.maximum(left, 0) / max(n - freedom, 1.0)
         axes = scale[:, None] * vectors
-        narrow = 1 / (values + ridge)
         return cls(mean, axes, slopes, level, narrow, noise, float(n), freedom)
 
     def coordinates(self, features: Float[Array, "n d"]) -> Float[Array, "n r"]:
@@ -199,23 +198,14 @@ def _chosen(
     """Return the ridge, and its degrees of freedom including that of the level."""
     rank = (values > rounding * values.max()).sum()
     unit = values.sum() / max(rank, 1) or 1.0  # of constant features
-    grid = np.logspace(*powers, 33)
-    best = (np.inf, unit * grid[-1], 1.0)
-    for ridge in unit * grid:
-        freedom = 1 + (values / (values + ridge)).sum()
-        if freedom > max(most_fitted * n, 2.0) and ridge < unit * grid[-1]:
-            continue
-        left = max((total - _explained(values, target, ridge)).sum(), 0.0)
-        error = left / max(1 - freedom / n, 1e-3) ** 2
-        if error < best[0]:
-            best = (error, ridge, freedom)
-    return best[1], best[2]
-
-
-def _explained(values: Array, target: Array, ridge: float) -> Array:
-    """Return the explained sum of squares of each class."""
-    slopes = target / (values + ridge)[:, None]
-    return 2 * (target * slopes).sum(0) - (values[:, None] * slopes**2).sum(0)
+    ridges = unit * np.logspace(*powers, 33)
+    narrow = 1 / (values + ridges[:, None])
+    freedom = 1 + narrow @ values
+    left = total.sum() - (2 * narrow - values * narrow**2) @ (target**2).sum(1)
+    errors = np.maximum(left, 0) / np.maximum(1 - freedom / n, 1e-3) ** 2
+    errors[:-1][freedom[:-1] > max(most_fitted * n, 2.0)] = np.inf
+    best = errors.argmin()
+    return float(ridges[best]), float(freedom[best])
 
 
 def evidence(
