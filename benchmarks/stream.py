@@ -67,11 +67,11 @@ def beside_memory(shape: Shape, seed: int, runs: int, budget: float) -> dict[str
     found: list[Any] = []
     memory = peak(lambda: found.append(fuse(sites, matching="evidence")))
     stream = peak(lambda: found.append(fuse(sites, budget=BUDGET)))
-    here, there = found[0].trace[-1], found[1].trace[-1]
+    here, there = found[0].cost, found[1].cost
     return {
         "memory": {**memory, **told(found[0])},
         "stream": {**stream, **told(found[1])},
-        "objective_off": there / here - 1,
+        "cost_off": there / here - 1,
     }
 
 
@@ -89,7 +89,7 @@ def of_files(shape: Shape, seed: int, runs: int, budget: float) -> dict[str, Any
 
 
 def told(fusion: Any) -> dict[str, Any]:
-    return {"found": fusion.components, "objective": fusion.trace[-1]}
+    return {"found": fusion.components, "cost": fusion.cost}
 
 
 def apart(batch: Plate) -> list[Plate]:
@@ -153,7 +153,7 @@ def goals(result: dict[str, Any]) -> list[dict[str, Any]]:
     rows = [
         (f"{large['sites']} sites, seconds of CPU time", large.get("cpu_s"), SECONDS),
         (f"{large['sites']} sites, bytes", large.get("peak_bytes"), BYTES),
-        ("objective beside that in memory", abs(result["beside_memory"]["objective_off"]), OFF),
+        ("cost beside that in memory", abs(result["beside_memory"]["cost_off"]), OFF),
     ]
     return session.at_most(rows)
 

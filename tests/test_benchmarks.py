@@ -162,7 +162,7 @@ def test_full_plan_covers_the_goals():
 
 def test_a_stream_that_did_not_finish_misses_its_goals():
     batches = [{"sites": sites, "status": "did not finish"} for sites in stream.SITES]
-    found = stream.goals({"batches": batches, "beside_memory": {"objective_off": 0.0}})
+    found = stream.goals({"batches": batches, "beside_memory": {"cost_off": 0.0}})
     assert [goal["met"] for goal in found] == [False, False, True]
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from posterity import DiagonalGaussian
 from posterity.fusion import clustering as of_clustering
 from posterity.fusion.agglomeration import agglomerate
-from posterity.fusion.clustering import Clustering, assign, find_centroids, packed, sums
+from posterity.fusion.clustering import Clustering, assign, packed, sums
 from posterity.fusion.components import LocalComponents
 from posterity.fusion.geometry import Points
-from posterity.fusion.search import _gains, _rivals, _without, search
+from posterity.fusion.search import _without, search
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -92,25 +92,8 @@ def test_only_sites_that_used_a_group_need_be_assigned_anew(seed: int) -> None:
     anew = before.relabelled(
         np.delete(np.arange(len(before.counts)), 1)[assign(costs, before.local.starts)]
     )
-    rivals = _rivals(before)
-    assert _without(before, np.array([[1]]), rivals)[0].same(anew)
-    several = _without(before, np.arange(len(before.counts))[:, None], rivals)
-    assert several[1].same(anew)  # with others that are tried beside it
-    find_centroids(several)
-    for one in several:
-        alone = Clustering(one.local, one.labels)
-        np.testing.assert_allclose(one.misfit, alone.misfit, rtol=1e-12)
-
-
-def test_what_dissolving_a_group_gains_is_foreseen() -> None:
-    """Three far places, one of them seen as two groups: dissolving one joins the two."""
-    mean = np.array([0.0, 50.0, 0.1, 90.0, 0.5, 50.3, 0.7, 90.2])[:, None]
-    members = DiagonalGaussian.from_standard(mean, np.full(mean.shape, 0.25))
-    local = LocalComponents(Points.of(members), np.arange(0, 9, 2))
-    split = Clustering(local, np.array([0, 1, 0, 2, 3, 1, 3, 2]))
-    joined = Clustering(local, np.array([0, 1, 0, 2, 0, 1, 0, 2]))
-    gain = _gains(split, _rivals(split))[3]
-    assert gain == pytest.approx(split.objective - joined.objective, rel=0.2) and gain > 0
+    without = _without(before, np.array([1]))
+    np.testing.assert_array_equal(without.labels, anew.labels)
 
 
 @settings(max_examples=25)
@@ -129,7 +112,9 @@ def test_merging_all_nearest_pairs_at_once_is_merging_one_after_the_other(
             labels[group] = number
         level = merging.level(len(groups))
         anew = Clustering(local, labels)
-        assert level is not None and level.same(anew)
+        assert level is not None
+        together = labels[:, None] == labels
+        np.testing.assert_array_equal(level.labels[:, None] == level.labels, together)
         assert level.objective == pytest.approx(anew.objective)
         assert merging.objective[3 * sites - len(groups)] == pytest.approx(anew.objective)
         _known_is_found_anew(level)

@@ -198,15 +198,15 @@ def test_sites_that_take_an_eighth_of_the_budget_are_matched_in_memory():
 
 @pytest.mark.parametrize(
     ("options", "after"),
-    [({}, 6), ({"divergence": "forward"}, 1), ({"components": 7}, 1)],
-    ids=["fewer", "forward", "components"],
+    [({}, 2), ({"divergence": "forward"}, 2), ({"components": 9}, 2)],
+    ids=["chosen", "forward", "components"],
 )
 def test_a_stream_that_was_killed_goes_on_from_its_checkpoint(
     tmp_path, monkeypatch, options, after
 ):
     """To the last bit, without the passes that were made before."""
     monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
-    monkeypatch.setattr(alignment, "LEAST", 8)  # a sample so small that groups are dissolved
+    monkeypatch.setattr(alignment, "LEAST", 8)  # a sample so small that it grows
     sites = site_plates(12, 20, weighted=False, spread=0.3)
     options = {**options, "budget": TABLES, "checkpoint": tmp_path / "fusion.checkpoint"}
     made, kept, sweep, keep = [], [], passes.Passes.sweep, passes.Stages.keep
@@ -294,25 +294,22 @@ def test_what_comes_late_and_fits_nowhere_opens_groups(monkeypatch):
     assert len(apart) == 1
 
 
-def test_groups_that_are_not_needed_are_dropped():
-    sites = line(40, size=2, of=2)
-    column = passes_of(sites)
-    found, _ = column.search(2)
-    near = found.matched[:1] + np.array([[1.0, 0.0]])
-    doubled = column.sweep(np.concatenate([found.matched, near]))
-    fewer, trace = column.fewer(column.refine(doubled))
-    assert len(fewer.counts) == 2
-    assert len(trace) == 2
-    assert trace[1] < trace[0]
+def test_the_sample_grows_by_the_sites_that_fit_nowhere_alone():
+    sites = [*line(300), *(plate(0.0, 502.0 + 0.1 * n) for n in range(6))]
+    gone_through = passes_of(sites, 60)
+    before = len(gone_through.sampled)
+    result, found = gone_through.search(None)
+    assert set(gone_through.sampled[before:]) == {*range(300, 306)}
+    assert len(found.clustering.counts) == len(result.counts) == 6
 
 
-def passes_of(sites: list[Plate]) -> passes.Passes:
+def passes_of(sites: list[Plate], sample: int = 1000) -> passes.Passes:
     """The one plate of some sites, ready to be gone through."""
     plan = Plan(budget=TABLES)
     read = read_sites(sites, plan)
     table = read.blocks[""]
     assert isinstance(table, BlockTable)
-    return passes.Passes(table, 1000)
+    return passes.Passes(table, sample)
 
 
 @pytest.fixture

@@ -16,26 +16,19 @@ Array = np.ndarray
 
 @dataclasses.dataclass(frozen=True)
 class Merging:
-    """Ward's merging of single components: level ``k`` has ``N - k`` groups.
-
-    ``pairs`` has the representatives of the two groups merged at each step, the first of which
-    stays; ``objective`` the description length of each level.
+    """Ward's merging of single components: level ``k`` has ``N - k`` groups, and ``objective`` is
+    the description length of each level.
     """
 
     local: LocalComponents
-    pairs: Int[Array, "steps two"]
+    tree: "Tree"
     objective: Float[Array, " levels"]
 
     def level(self, groups: int) -> Clustering | None:
         """Return the clustering with this number of groups, or None if merging had none."""
-        steps = len(self.local.points) - groups
-        if not 0 <= steps <= len(self.pairs):
+        if not self.fewest <= groups <= len(self.local.points):
             return None
-        labels = np.arange(len(self.local.points))
-        labels[self.pairs[:steps, 1]] = self.pairs[:steps, 0]
-        while (labels != (further := labels[labels])).any():
-            labels = further
-        return Clustering(self.local, packed(labels))
+        return Clustering(self.local, self.tree.cut(groups))
 
     @property
     def best(self) -> int:
@@ -43,14 +36,9 @@ class Merging:
         return len(self.local.points) - int(self.objective.argmin())
 
     @property
-    def top(self) -> int:
-        """The number of groups from which a search for fewer starts."""
-        return self.best + 1 + self.best // 8
-
-    @property
     def fewest(self) -> int:
         """The number of groups at the end of merging."""
-        return len(self.local.points) - len(self.pairs)
+        return len(self.local.points) - len(self.tree.order)
 
 
 def agglomerate(local: LocalComponents) -> Merging:
@@ -64,7 +52,7 @@ def agglomerate(local: LocalComponents) -> Merging:
     distance[local.site[:, None] == local.site] = np.inf
     tree = ward(distance, np.ones(len(points)))
     objective = _level_objectives(local, tree)
-    return Merging(local, tree.rows[tree.order], objective)
+    return Merging(local, tree, objective)
 
 
 class Tree(NamedTuple):
@@ -77,6 +65,17 @@ class Tree(NamedTuple):
     parts: list[Int[Array, "two some"]]
     order: Int[Array, " steps"]
     weights: Float[Array, " groups"]
+
+    def cut(self, groups: int) -> Int[Array, " n"]:
+        """Return the group of each single one when so many are left, or as few as possible."""
+        total = len(self.weights) - len(self.order)
+        first = np.arange(total)
+        kept, gone = self.rows[self.order[: max(total - groups, 0)]].T
+        first[gone] = kept
+        # A group is merged into one that still existed: chains end at the final group.
+        while (first != first[first]).any():
+            first = first[first]
+        return packed(first)
 
     def sums(self, own: Float[Array, "n width"]) -> Float[Array, "groups width"]:
         """Return the sum of the rows of each group's members."""

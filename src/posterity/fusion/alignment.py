@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from posterity.status import ProgressCallback
 Array = np.ndarray
 SAMPLED = 24
 """The parameters of a sample may use 1/SAMPLED of the budget: matching needs ten times their
-memory."""
+memory, and the sample may double."""
 LEAST = 1000  # Least number of components in a sample, for any budget
 
 
@@ -221,44 +221,42 @@ class Aligner:
             table.keep(wanted[table.used])
         if self.labels is None:
             check_components(table.store.sizes, self.matching, self.components)
-        sample = max(LEAST, self.budget // (SAMPLED * 8 * table.dim))
-        passes = Passes(table, sample, self.progress, self.numbers)
+        sample = max(LEAST, self.budget // (SAMPLED * 8 * table.dim), 2 * (self.components or 0))
+        passes = Passes(table, sample, self.progress, self.numbers, self.stages)
         # There may be many millions: arrays have 32 bits, and exist only while they are needed.
         merges = self._merges(table)
         topics = None
-        parts = merges or self.labels is not None or table.weighted
-        into: Any = np.arange(len(table.used), dtype=np.int32) if parts else None
+        found = None
+        into = np.arange(len(table.used), dtype=np.int32)
         if merges:
             topics = topics_in_table(table, self.absorb, self.components)
             kept = joined(passes, topics.into, into)
-            result, trace = passes.as_labelled(topics.labels[kept])
+            result = passes.as_labelled(topics.labels[kept])
         elif self.matching is Matching.IDENTITY:
             own = None if self.labels is None else self.labels[table.used]
             if own is not None:
                 site = np.repeat(np.arange(len(passes.store.sizes)), passes.store.sizes)
                 own = own[joined(passes, of_one_label(site, own), into)]
-            result, trace = passes.as_labelled(own)
+            result = passes.as_labelled(own)
         elif self.matching is Matching.HUNGARIAN:
-            result, trace = passes.permute()
+            result = passes.permute()
         else:
             if self.absorb and self.free and table.weighted:
                 within_sites(passes, into)
-            result, trace = passes.search(self.components, self.stages)
-        part = [] if into is None else np.flatnonzero(into != np.arange(len(into), dtype=np.int32))
-        absorbing = into if len(part) else None
-        del into
+            result, found = passes.search(self.components)
         labels = np.full(len(table.used), -1, np.int32)
         labels[table.used] = result.labels
-        if absorbing is not None:
-            labels[part] = labels[absorbing[part]]
-        rows = np.cumsum(table.used, dtype=np.int32)
-        rows -= 1
+        rows = np.cumsum(table.used, dtype=np.int32) - 1
         rows[~table.used] = -1
-        levels = dict(zip(range(len(result.counts) + len(trace) - 1, 0, -1), trace, strict=False))
-        confidence = PassConfidence(passes, result, levels, self.free)
+        absorbed = into != np.arange(len(into))
+        labels[absorbed] = labels[into[absorbed]]
+        absorbing = into if absorbed.any() else None
+        confidence = PassConfidence(passes, result, found, self.free)
         if topics is not None:
             confidence = TopicConfidence(confidence, topics)
-        return _Aligned(labels, rows, absorbing, passes.misfit(result), trace, confidence)
+        cost = passes.misfit(result)
+        trace = [cost] if found is None else found.trace
+        return _Aligned(labels, rows, absorbing, cost, trace, confidence)
 
 
 class _Aligned(NamedTuple):

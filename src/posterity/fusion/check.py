@@ -101,7 +101,7 @@ def _groups(block: Block | BlockTable, alignment: Alignment | None) -> Groups:
 def _of_one_group(table: BlockTable) -> PassConfidence:
     """Return the confidence in that all sites of a table, with one law each, are alike."""
     passes = Passes(table, examinable(table))
-    return PassConfidence(passes, passes.as_labelled(None)[0], {}, free=False)
+    return PassConfidence(passes, passes.as_labelled(None))
 
 
 def _of_sites(

@@ -2,22 +2,30 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
-from typing import Any
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
-import scipy
 
 from posterity.arrays.assignment import assignment
 from posterity.arrays.typing import Float, Int
 from posterity.fusion.components import LocalComponents
 from posterity.fusion.geometry import CACHED, PIECE, ROOM, Centroids, chunks, finite
 from posterity.fusion.judged import Judged
+from posterity.fusion.rows import membership
 
 Array = np.ndarray
 
 
 SMALL = 2**14  # Entries of a membership matrix up to which a dense one is faster than a sparse one
+
+
+class Rivals(NamedTuple):
+    """The best other group for each component, and the loss by moving there."""
+
+    group: Int[Array, " n"]
+    more: Float[Array, " n"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,39 +114,37 @@ class Clustering:
         """Divergence of each component to its centroid."""
         return self.local.points.paired_divergences(self.centroids, self.labels)
 
-    @property
+    @functools.cached_property
     def nearest(self) -> Int[Array, " n"]:
         """Labels of each site's best assignment to these centroids."""
-        return self._nearest[0]
-
-    @property
-    def contested(self) -> Int[Array, " some"]:
-        """The sites that have several components nearest to one centroid."""
-        return self._nearest[1]
-
-    @functools.cached_property
-    def _nearest(self) -> tuple[Int[Array, " n"], Int[Array, " some"]]:
         local = self.local
-        known = self._costs
-        labels = local.points.nearest(self.centroids) if known is None else finite(known).argmin(1)
+        labels = np.empty(len(self.labels), int)
+        for rows, some in self.pieces():
+            labels[rows] = finite(some).argmin(1)
         sites = contested(labels, local.site, len(self.counts))
         for some in chunks(len(sites), 8 * len(self.counts) * local.largest, PIECE):
             rows, bounds = local.rows_of(sites[some])
             labels[rows] = assign(self.costs(rows), bounds)
-        return labels, sites
+        return labels
+
+    @functools.cached_property
+    def rivals(self) -> Rivals:
+        """The :class:`Rivals` of all components."""
+        labels = self.labels
+        group = np.empty(len(labels), int)
+        more = np.empty(len(labels))
+        for rows, some in self.pieces():
+            at = np.arange(len(some))
+            own = some[at, labels[rows]]
+            some[at, labels[rows]] = np.inf
+            there = some.argmin(1)
+            group[rows] = there
+            more[rows] = some[at, there] - own
+        return Rivals(group, more)
 
     def relabelled(self, labels: Int[Array, " n"]) -> "Clustering":
         """Return the clustering with other labels, without empty groups."""
         return Clustering(self.local, packed(labels))
-
-
-def find_centroids(several: Sequence[Clustering]) -> None:
-    """Compute the centroids of all these clusterings together."""
-    means = [own.totals / own.counts[:, None] for own in several]
-    every = several[0].local.points.centroids(np.concatenate(means))
-    end = 0
-    for own, mean in zip(several, means, strict=True):
-        vars(own)["centroids"] = every.take(slice(end, end := end + len(mean)))
 
 
 def packed(labels: Int[Array, " n"]) -> Int[Array, " n"]:
@@ -151,12 +157,9 @@ def sums(
 ) -> Float[Array, "g dim"]:
     """Return the sums of rows by label, for ``groups`` labels or as many as occur."""
     groups = int(labels.max()) + 1 if groups is None else groups
-    total = len(labels)
-    if groups * total <= SMALL:
+    if groups * len(labels) <= SMALL:
         return np.eye(groups)[:, labels] @ rows
-    ones = np.ones(total)
-    ends = np.arange(total + 1)
-    return scipy.sparse.csc_array((ones, labels, ends), shape=(groups, total)) @ rows
+    return membership(labels, groups) @ rows
 
 
 def assign(
@@ -195,10 +198,27 @@ def contested(labels: Int[Array, " n"], site: Int[Array, " n"], groups: int) -> 
 
 def refine(clustering: Clustering, *, sweeps: int = 20) -> Clustering:
     """Alternate assignment and centroids at a fixed number of groups; the misfit only falls."""
+    return _improved(clustering, operator.attrgetter("nearest"), sweeps)
+
+
+def polish(clustering: Clustering, *, sweeps: int = 10) -> Clustering:
+    """Reassign all sites, each to centroids without the site's own components.
+
+    Alternation stalls if a component keeps a centroid in place. Here the site is removed first, and
+    ``n / (n + 1)`` of the divergence is charged, the cost of joining ``n`` others to second order.
+    """
+    return _improved(clustering, _leave_one_out, sweeps)
+
+
+def _improved(
+    clustering: Clustering, proposed: Callable[[Clustering], Int[Array, " n"]], sweeps: int
+) -> Clustering:
+    """Take the proposed labels as long as the misfit falls and no group is empty."""
     for _ in range(sweeps):
-        if (clustering.nearest == clustering.labels).all():
+        labels = proposed(clustering)
+        if (labels == clustering.labels).all():
             break
-        proposal = clustering.relabelled(clustering.nearest)
+        proposal = clustering.relabelled(labels)
         fewer = len(proposal.counts) < len(clustering.counts)
         if fewer or proposal.misfit >= clustering.misfit * (1 - 1e-9):
             break
@@ -206,41 +226,15 @@ def refine(clustering: Clustering, *, sweeps: int = 20) -> Clustering:
     return clustering
 
 
-def polish(clustering: Clustering, *, sweeps: int = 10) -> Clustering:
-    """Reassign site by site, each time to centroids without the site's own components.
-
-    Alternation stalls if a component keeps a centroid in place. Here the site is removed first, and
-    ``n / (n + 1)`` of the divergence is charged, the cost of joining ``n`` others to second order.
-    A site's change is kept only if the misfit falls.
-    """
-    for _ in range(sweeps):
-        changed = _accept(clustering, _leave_one_out(clustering))
-        if changed is None:
-            break
-        clustering = changed
-    return clustering
-
-
-def _leave_one_out(clustering: Clustering, *, nearer: float = 20.0) -> Int[Array, " n"]:
-    """Return each site's best labels for the centroids of all other sites' components. Labels stay
-    at sites whose components are all so many times ``nearer`` to their centroids than to others.
-    """
+def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
+    """Return each site's best labels for the centroids of all other sites' components."""
     local = clustering.local
     counts = clustering.counts
-    labels = clustering.labels
-    out = labels.copy()
+    out = np.empty_like(clustering.labels)
     for part, starts in local.parts(len(counts)):
+        points = local.points.take(part)
+        own = clustering.labels[part]
         weighted = clustering.costs(part) * (counts / (counts + 1))
-        each = np.arange(len(weighted)), labels[part]
-        near = nearer * weighted[each]
-        weighted[each] = np.inf
-        unsure = np.logical_or.reduceat(weighted.min(1) <= near, starts[:-1])
-        if not unsure.any():
-            continue
-        rows, starts = local.rows_of(local.site[part.start] + np.flatnonzero(unsure))
-        points = local.points.take(rows)
-        own = labels[rows]
-        weighted = weighted[rows - part.start]
         # A group of one component keeps its centroid, so that staying costs nothing.
         left = np.maximum(counts[own] - 1, 1.0)[:, None]
         total = clustering.totals[own]
@@ -253,37 +247,5 @@ def _leave_one_out(clustering: Clustering, *, nearer: float = 20.0) -> Int[Array
             at = starts[:-1][sizes == size, None] + np.arange(size)
             costs = points.own_divergences(at, others) * share[at][:, None, :]
             weighted[at[:, :, None], own[at][:, None, :]] = costs
-        out[rows] = assign(weighted, starts)
+        out[part] = assign(weighted, starts)
     return out
-
-
-def _accept(clustering: Clustering, proposals: Int[Array, " n"]) -> Clustering | None:
-    """Apply the proposals site by site if the misfit falls; return None if it never does."""
-    local = clustering.local
-    points = clustering.local.points
-    moving = (proposals != clustering.labels).nonzero()[0]
-    if not len(moving):
-        return None
-    labels = clustering.labels.copy()
-    counts = clustering.counts.copy()
-    total = clustering.centroids.coordinates * counts[:, None]
-    potential = clustering.centroids.potential.copy()
-    threshold = 1e-9 * clustering.misfit
-    changed = False
-    for rows in np.split(moving, np.flatnonzero(np.diff(local.site[moving])) + 1):
-        before = labels[rows]
-        after = proposals[rows]
-        groups, place = np.unique(np.concatenate([before, after]), return_inverse=True)
-        sign = np.repeat([-1.0, 1.0], len(rows))
-        new_counts = counts[groups] + np.bincount(place, sign)
-        if (new_counts == 0).any():
-            continue
-        moves = sign[:, None] * np.tile(points.coordinates[rows], (2, 1))
-        new_total = total[groups] + sums(moves, place)
-        moved = points.centroids(new_total / new_counts[:, None]).potential
-        gain = new_counts @ moved - counts[groups] @ potential[groups]
-        if gain <= threshold:
-            continue
-        labels[rows], total[groups], counts[groups] = after, new_total, new_counts
-        potential[groups], changed = moved, True
-    return Clustering(local, labels) if changed else None

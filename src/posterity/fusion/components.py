@@ -16,10 +16,6 @@ from posterity.fusion.judged import Evidence, shares
 
 Array = np.ndarray
 MANY = 2**14  # Components beyond which evenly spaced ones represent all in the population
-WIDE = 2**19
-"""Number of floats in all components of a sample above which only the best level of merging is
-refined: each level costs special functions of all of them, and with more numbers per component
-merging, whose objectives are exact, is more reliable."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,11 +34,6 @@ class LocalComponents:
     def sites(self) -> int:
         """Number of sites."""
         return len(self.starts) - 1
-
-    @property
-    def wide(self) -> bool:
-        """True if components have so many numbers that a search evaluates few clusterings."""
-        return self.points.coordinates.size > WIDE
 
     @functools.cached_property
     def site(self) -> Int[Array, " n"]:
@@ -272,15 +263,6 @@ class LocalComponents:
         if self.criterion.both:
             return np.full(len(centroids.potential), self.criterion.place)
         return self._populations[0][0].divergences(centroids)[0]
-
-    def alone(self, rows: slice) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Return the surprise of components in groups of their own, and that of their shapes."""
-        surprise = self.surprise(self.judged.take(rows).alone)
-        if self.shapes is None:
-            return surprise, np.zeros(len(surprise))
-        (mean, slope, at), shapes = self.typical, self.shapes
-        above = shapes.potential[rows] - at - (shapes.coordinates[rows] - mean) @ slope
-        return surprise, np.maximum(above, 0.0)
 
     def rows_of(self, sites: Int[Array, " some"]) -> tuple[Int[Array, " rows"], Int[Array, " b"]]:
         """Return the rows of several sites, and each site's start among them."""

@@ -11,7 +11,6 @@ import itertools
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import ClassVar
 
 import numpy as np
 import scipy
@@ -32,7 +31,6 @@ NUMBERS = 2**27  # Number of floats in all such pairs up to which ambiguity is a
 CHANCE = 0.999
 """Quantile of the misfit under sampling alone, below which two sites' scale is identified."""
 NEIGHBOURS = 2  # Difference from the number of groups found, up to which there is always evidence
-SHORTLIST = 8  # Number of other groups of each component for which the rise is computed exactly
 SURE = 30.0  # Nats above which a rise is computed to first order only
 BLOCK = 2**18  # Pairs of a component and a group that are computed together
 
@@ -41,10 +39,8 @@ class Confidence:
     """Confidence in the best clustering that a search found, computed on access.
 
     ``levels`` has the least objective found for each number of groups; ``free`` is whether the
-    objective chose the number; ``thorough`` whether ``runner_up`` evaluates neighbouring numbers.
+    objective chose the number.
     """
-
-    thorough: ClassVar[bool] = True
 
     def __init__(self, clustering: Clustering, levels: dict[int, float], free: bool):
         self.clustering = clustering
@@ -57,9 +53,9 @@ class Confidence:
         return [self.clustering]
 
     @property
-    def objective(self) -> float:
-        """The description length with which levels are compared."""
-        return self.clustering.objective
+    def number(self) -> int:
+        """Number of components of all sites."""
+        return len(self.clustering.labels)
 
     @functools.cached_property
     def margins(self) -> Float[Array, " n"]:
@@ -84,7 +80,9 @@ class Confidence:
     def _more(self) -> dict[int, float]:
         met = dict(self.neighbours(more=True))
         number = len(self.clustering.counts) + 1
-        return met | {n: min(met[n], self.objective + self.alone) for n in {number} & met.keys()}
+        if number in met:
+            met[number] = min(met[number], self.clustering.objective + self.alone)
+        return met
 
     def neighbours(self, more: bool) -> Iterator[tuple[int, float]]:
         """Yield up to two next larger (``more``) or smaller numbers of groups, and the objective of
@@ -92,12 +90,7 @@ class Confidence:
         """
         current: Clustering | None = self.clustering
         for _ in range(NEIGHBOURS):
-            large = _large(current)
-            several = (current.counts > 1).any()
-            if more:
-                current = split(current) if several else None
-            else:
-                current = drop(current, tries=1 if large else 3)
+            current = split(current) if more else drop(current)
             if current is None:
                 break
             large = _large(current)
@@ -117,7 +110,7 @@ class Confidence:
         more = range(found, min(found + NEIGHBOURS, local.criterion.total) + 1)
         fewer = range(max(found - NEIGHBOURS, local.largest), found)
         met = [self.levels]
-        if self.thorough and not _large(self.clustering):
+        if not _large(self.clustering):
             if not self.levels.keys() >= {*more}:
                 met.append(self._more)
             if not self.levels.keys() >= {*fewer} and not needed(self.clustering):
@@ -131,18 +124,17 @@ class Confidence:
         """True if some match or the number may be ambiguous, by a cheap first-order estimate with a
         safety factor of two; False beyond :data:`AT_ONCE` and :data:`NUMBERS`.
         """
-        if _large(self.clustering):
+        if _large(self.clustering, self.number):
             return False
         other = self.runner_up
         if (other and other[1] < AMBIGUOUS) or not self.identified:
             return True
-        least = (Moves(part, self.free).least_at_first_order() for part in self.parts)
-        return min(least) < 2 * AMBIGUOUS
+        return Moves(self.clustering, self.free).least_at_first_order() < 2 * AMBIGUOUS
 
     @functools.cached_property
     def alone(self) -> float:
         """Least rise of the objective, in nats, if one component gets a group of its own."""
-        return min(Moves(part, self.free).least_alone() for part in self.parts)
+        return Moves(self.clustering, self.free).least_alone()
 
     @functools.cached_property
     def identified(self) -> bool:
@@ -164,7 +156,8 @@ class Confidence:
     def _above(self, *levels: dict[int, float]) -> dict[int, float]:
         above: dict[int, float] = {}
         for groups, level in itertools.chain(*(own.items() for own in levels)):
-            above[groups] = min(level - self.objective, above.get(groups, np.inf))
+            more = level - self.clustering.objective
+            above[groups] = min(more, above.get(groups, np.inf))
         return dict(sorted((above | {len(self.clustering.counts): 0.0}).items()))
 
 
@@ -173,10 +166,8 @@ class EffectsConfidence(Confidence):
     suspect if nothing is matched: units may differ.
     """
 
-    objective = 0.0  # pyright: ignore
     neighbours = lambda _, more: iter(())  # pyright: ignore
     alone = np.inf  # pyright: ignore
-    thorough = False
 
     def __init__(self, clustering: Clustering, effects: Effects):
         super().__init__(clustering, {}, free=True)
@@ -194,8 +185,8 @@ class EffectsConfidence(Confidence):
         return alone or float(self.margins.min()) < AMBIGUOUS
 
 
-def _large(clustering: Clustering) -> bool:
-    pairs = clustering.local.criterion.total * len(clustering.counts)
+def _large(clustering: Clustering, number: int = 0) -> bool:
+    pairs = max(len(clustering.labels), number) * len(clustering.counts)
     return pairs > AT_ONCE or pairs * clustering.local.points.coordinates.shape[1] > NUMBERS
 
 
@@ -217,7 +208,7 @@ class Moves:
 
     def margins(self) -> Float[Array, " n"]:
         """Return the least rise for each component, in nats; negative if the objective would fall.
-        The nearest :data:`SHORTLIST` groups and a new one are exact, the others of first order.
+        Rises below :data:`SURE` nats, and those by a new group, are exact, others of first order.
         """
         return np.concatenate([self._least(rows) for rows in self._blocks()])
 
@@ -239,14 +230,9 @@ class Moves:
 
     def _least(self, rows: slice) -> Float[Array, " n"]:
         rise = self._first_order(rows)
-        groups = len(self._counts)
-        near = np.argpartition(rise[:, :-1], min(SHORTLIST, groups) - 1, axis=1)[:, :SHORTLIST]
-        near = np.hstack([near, np.full((len(near), 1), groups)])
-        rise[rise[:, groups] < np.inf, groups] = 0.0  # computed exactly below
-        rise = np.take_along_axis(rise, near, axis=1)
+        rise[rise[:, -1] < np.inf, -1] = 0.0  # computed exactly below
         close = np.nonzero(rise < SURE)
-        partners = self._partners(rows)[close[0], near[close]]
-        rise[close] = self._exactly(rows.start + close[0], near[close], partners)
+        rise[close] = self._exactly(rows.start + close[0], close[1], self._partners(rows)[close])
         return rise.min(axis=1)
 
     # --- to first order ---------------------------------------------------------------------------
@@ -258,7 +244,8 @@ class Moves:
         partners = self._partners(rows)
         alone = (counts[own] == 1)[:, None]
         fewer, more = self._recounted
-        first = self._priced(np.ones(len(own)), *self.clustering.local.alone(rows))
+        local = self.clustering.local
+        first = self._priced(np.ones(len(own)), *local.evidence(local.traits(rows))[2:])
         moves = partners < 0
         price = np.where(moves, np.append(more, 0.0) + fewer[own][:, None], 0.0)
         price[:, -1] += first

@@ -198,13 +198,6 @@ class Points:
             offset[:size, dim] = self._column[rows]
             yield rows, np.matmul(offset[:size], slope, out=room[:size])
 
-    def nearest(self, centroids: "Centroids") -> Int[Array, " n"]:
-        """Return the nearest centroid of each point."""
-        found = np.empty(len(self), int)
-        for rows, part in self.differences(centroids):
-            found[rows] = finite(part).argmin(1)
-        return found
-
     def own_divergences(
         self, rows: Int[Array, "sites size"], centroids: "Centroids"
     ) -> Float[Array, "sites size size"]:

@@ -25,7 +25,7 @@ from posterity.fusion.geometry import CACHED, chunks, middle, moved
 Array = np.ndarray
 EVERYTHING = "everything together"
 """What a distance between laws of several numbers is at, if at no single one."""
-LARGEST = 2**22  # Largest number of pairs of a component and a group whose means are compared
+LARGEST = 2**22  # Largest number of numbers for comparing all components with all groups
 
 
 class Groups:

@@ -82,6 +82,9 @@ class Judged(NamedTuple):
 
 
 def shares(scatter: Float[Array, "*levels located located"]) -> Float[Array, "*levels located"]:
-    """Return the shares of a scatter along its principal directions, the largest first."""
-    own = np.maximum(np.linalg.eigvalsh(scatter)[..., ::-1], 0.0)
-    return own / np.maximum(own.sum(-1, keepdims=True), np.finfo(float).tiny)
+    """Return the shares of a scatter along its principal directions, the largest first; equal ones
+    where nothing scatters.
+    """
+    tiny = np.finfo(float).tiny
+    own = np.maximum(np.linalg.eigvalsh(scatter)[..., ::-1], tiny)
+    return own / own.sum(-1, keepdims=True)

@@ -17,18 +17,18 @@ from posterity.families.normal_wishart import NormalPrecision
 from posterity.fusion.absorb import Absorbing, population
 from posterity.fusion.block_table import HASH
 from posterity.fusion.blocks import Block
-from posterity.fusion.clustering import Clustering
+from posterity.fusion.clustering import Clustering, packed
 from posterity.fusion.components import LocalComponents
-from posterity.fusion.confidence import NEIGHBOURS, Confidence
+from posterity.fusion.confidence import Confidence
 from posterity.fusion.geometry import Centroids, moved, opposite
 from posterity.fusion.judged import Judged
 from posterity.fusion.passes import Passes, PassResult
 from posterity.fusion.rows import GroupSums, Rows
+from posterity.fusion.search import SearchResult
 
 Array = np.ndarray
-EXAMINED = 2**12  # Components of the sample of sites that warnings are about, at most
-FLOATS = 2**22  # Numbers of that sample, at most
-WORST = 64  # Sites whose components are furthest from their groups, that warnings are about as well
+EXAMINED = 2**12  # Components of the sites that warnings are about, at most
+FLOATS = 2**22  # Numbers of these, at most
 
 
 def examinable(table: Any) -> int:
@@ -45,24 +45,24 @@ class Part(Clustering):
     counts = property(operator.attrgetter("whole.result.counts"))  # pyright: ignore
     centroids = property(operator.attrgetter("whole.centroids"))  # pyright: ignore
     judged = property(operator.attrgetter("whole.judged"))  # pyright: ignore
-    objective = property(operator.attrgetter("whole.length"))  # pyright: ignore
 
 
 class PassConfidence(Confidence):
-    """Confidence in a matching in passes, computed by further passes.
-
-    Only sums of the assignment of all components are in memory. ``clustering`` has the components
-    of the sample, in the groups of all sites.
+    """Confidence in a matching in passes: of the number of components, that of the ``clustering``
+    of the sample; of single matches, by further passes.
     """
 
-    thorough = False  # a neighbouring number of groups takes passes over all sites
-
-    def __init__(self, passes: Passes, result: PassResult, levels: dict[int, float], free: bool):
+    def __init__(
+        self,
+        passes: Passes,
+        result: PassResult,
+        found: SearchResult | None = None,
+        free: bool = False,
+    ):
         self.passes = passes
         self.result = result
-        sample = passes.sample
-        labels = result.labels[sample.places]
-        super().__init__(self.part(sample.rows, sample.starts, labels), levels, free)
+        clustering = passes.in_sample(result) if found is None else found.clustering
+        super().__init__(clustering, {} if found is None else found.levels, free)
 
     @functools.cached_property
     def centroids(self) -> Centroids:
@@ -74,30 +74,25 @@ class PassConfidence(Confidence):
         """The statistics by which the number of groups is judged, from one more pass."""
         near = self.passes.near
         counts = self.result.counts
-        shape = 0.0
         sums = GroupSums(len(counts), near.traits(slice(1)).shape[1])
+        total = 0.0
+        shape = 0.0
         for part in self.parts:
             sums.add(part.local.traits(), part.labels)
+            total += part.local.totals[0]
             shape += part.local.totals[1]
-        total = self.passes.potentials[0]
-        along = near.along(self.passes.in_sample(self.result, near.masses)[1])
+        along = self.clustering.judged.along
         return Judged.of(sums.means, near.evidence(sums.means), counts, total, shape, along)
-
-    @functools.cached_property
-    def length(self) -> float:
-        """Description length, in nats."""
-        return self.judged.length(self.passes.criterion, self.result.counts)
 
     def part(self, rows: Array, starts: Int[Array, " bounds"], labels: Array) -> Part:
         """Return some sites' components in the groups, and with the population, of all sites."""
-        passes = self.passes
-        near = passes.near
-        table = passes.table
-        local = LocalComponents(
-            table.points(rows, near.points), starts, table.origin, passes.numbers
-        )
-        vars(local).update(_populations=near._populations, criterion=passes.criterion)
-        vars(local)["_unequal"] = near._unequal
+        near = self.passes.near
+        table = self.passes.table
+        points = table.points(rows, near.points)
+        local = LocalComponents(points, starts, table.origin, self.passes.numbers)
+        every = {"sites": len(table.keys), "total": self.number}
+        known = dict(_populations=near._populations, _unequal=near._unequal)
+        vars(local).update(known, criterion=dataclasses.replace(near.criterion, **every))
         if near.shapes is not None:
             vars(local)["typical"] = near.typical
         return Part(local, labels.astype(int), self)
@@ -109,53 +104,29 @@ class PassConfidence(Confidence):
             yield self.part(block.rows, block.starts, self.result.labels[block.span])
 
     @property
-    def objective(self) -> float:
-        """The description length as computed by passes."""
-        return self.passes.objective(self.result)
-
-    def sample(self) -> Int[Array, " some"]:
-        """Return some sites by contents alone, but at least two."""
-        return self.passes.table.ranked(examinable(self.passes.table))
+    def number(self) -> int:
+        """Number of components of all sites."""
+        return len(self.passes.store)
 
     def examined(self) -> Int[Array, " some"]:
-        """Return the sites that warnings are about, whatever the order of sites: a sample, those
-        with a component that is furthest from its group, as far as their components are not too
-        many, and one with most components.
+        """Return the sites that warnings are about, whatever the order of sites: a sample, and
+        those with a component that is furthest from its group, half of them each.
         """
         table = self.passes.table
-        sizes = self.passes.store.sizes
+        most = examinable(table) // 2
         furthest = [np.maximum.reduceat(p.own_costs, p.local.starts[:-1]) for p in self.parts]
-        chosen = np.zeros(len(sizes), bool)
-        most = examinable(table)
-        chosen[self.sample()] = chosen[np.lexsort((table.keys, -sizes))[0]] = True
-        worst = np.lexsort((table.keys, -np.concatenate(furthest)))[:WORST]
-        chosen[worst[: max(1, np.searchsorted(np.cumsum(sizes[worst]), most, side="right"))]] = True
-        return np.flatnonzero(chosen)
+        worst = np.lexsort((table.keys, -np.concatenate(furthest)))
+        few = np.searchsorted(np.cumsum(self.passes.store.sizes[worst]), most, side="right")
+        return np.union1d(table.ranked(most), worst[: max(few, 1)])
 
     def of_sites(self, sites: Int[Array, " some"]) -> tuple[Block, Clustering, Int[Array, " n"]]:
         """Return some sites as a block in memory, their clustering, and the place of each of their
         components in the table.
         """
         rows, starts, places = self.passes.table.rows_of(sites)
-        labels = np.unique(self.result.labels[places], return_inverse=True)[1]
+        labels = packed(self.result.labels[places])
         local = self.part(rows, starts, labels).local
         return _where_they_were(self.passes, rows, sites), Clustering(local, labels), places
-
-    def neighbours(self, more: bool) -> Iterator[tuple[int, float]]:
-        """Yield neighbours without the cheapest group, or with one for the worst component."""
-        passes = self.passes
-        current: Any = passes.refine(self.result, sweeps=1)
-        for _ in range(NEIGHBOURS):
-            if more:
-                coordinates = np.concatenate([current.matched, current.worst[None]])
-            elif len(current.counts) > passes.store.sizes.max():
-                coordinates = np.delete(current.matched, int(current.loss.argmin()), axis=0)
-            else:
-                break
-            current = passes.fixed(coordinates)
-            if current is None:
-                break
-            yield len(current.counts), passes.objective(current)
 
 
 def within_sites(passes: Passes, into: Int[Array, " all"]) -> None:

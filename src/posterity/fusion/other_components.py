@@ -17,10 +17,9 @@ from posterity.fusion.deviations import (
 )
 from posterity.fusion.doubts import Doubt, Kind, doubt, more
 from posterity.fusion.geometry import middle
-from posterity.fusion.groups import Groups
+from posterity.fusion.groups import LARGEST, Groups
 
 Array = np.ndarray
-MOST = 2**22  # Largest number of floats for comparing all components with all groups
 
 
 def strangers(groups: Groups, level: float) -> Iterator[Doubt]:
@@ -127,7 +126,7 @@ def may_be_one(groups: Groups, level: float) -> Iterator[Doubt]:
     holds[groups.site, groups.labels] = 1.0
     apart: Any = holds.T @ holds == 0
     one, other = np.nonzero(np.triu(apart, 1))
-    fits = len(one) * groups.natural.shape[1] <= MOST
+    fits = len(one) * groups.natural.shape[1] <= LARGEST
     if not len(one) or not fits or not in_closed_form(block.members):
         return
     start = groups.start[:1]
@@ -196,7 +195,7 @@ def likelier_elsewhere(groups: Groups) -> Iterator[Doubt]:
     number = len(groups.sizes)
     size = groups.natural.shape[1]
     known = block.priors.exchangeable.all() and block.members.location() is None
-    if not known or len(groups.rows) * number * size > MOST:
+    if not known or len(groups.rows) * number * size > LARGEST:
         return
 
     def evidence(natural):

@@ -157,7 +157,9 @@ class Fusion:
 
     @property
     def trace(self) -> tuple[float, ...]:
-        """Objective of the matching, in nats, after each accepted change; it never rises."""
+        """Objective of the matching, in nats, after each accepted change; it never rises. Of sites
+        that were matched in passes, that of their sample.
+        """
         return self.plate.trace
 
     @functools.cached_property

@@ -6,15 +6,6 @@ to the prior. Given the truth ``θ``, the factors are independent draws, whose l
 family. The posterior of ``θ`` is the prior plus all factors. The expected cost is the average over
 ``θ`` and over newly drawn factors (rubin1984). If truths are draws from the prior, its mean is
 exactly the mean of the cost, by the law of total expectation.
-
-For Gaussians ``N(m_l, Λ_l⁻¹)`` with prior ``N(m_0, Λ_0⁻¹)`` and ``A_l = Λ_l - Λ_0``, there is a
-closed form under reverse KL, where ``Λ̄`` is the mean of all ``Λ_l`` and ``S`` is their sum:
-
-    2 E[cost] = Σ log|Λ̄| - log|Λ_l|  +  Σ tr(Λ_l⁻¹ A_l) - tr(S⁻¹ Σ A_l)  +  E_θ[bias].
-
-Under a flat prior it is ``d (n - 1)`` plus the first sum: half a nat per dimension and per site but
-one. The first sum and the bias are zero for sites with equally much data. The bias arises because
-the prior shrinks sites with little data more than others.
 """
 
 import dataclasses
@@ -23,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
+from posterity.families import DiagonalGaussian, ExponentialFamily
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.block_table import BlockTable
@@ -32,7 +23,7 @@ from posterity.fusion.geometry import Divergence
 
 Array = np.ndarray
 Rng = np.random.Generator
-DRAWS = 400  # Draws of all factors of a group, if there is no closed form
+DRAWS = 400  # Draws of all factors of a group
 MOST_NUMBERS = 2**25  # Largest number of floats to draw; beyond it no scale is computed
 MANY = 2.0  # Standard deviations up to which a cost agrees with sampling alone
 
@@ -99,15 +90,11 @@ def _scale(block: Block | BlockTable | None, alignment: Alignment, divergence: A
         return unknown("there are too many sites: they were matched in passes")
     if (block.priors.own < 0).any():
         return unknown("the sites' priors are not known")
-    prior: Any = block.priors.laws[0]
-    prior = prior[0] if prior.batch_shape else prior
-    for other in block.priors.laws:
-        pair = prior.natural_parameters, other.natural_parameters
-        if prior.outline() != other.outline() or not np.allclose(*pair, rtol=1e-9, atol=0.0):
-            return unknown("the sites' priors differ")
+    if block.priors.differ:
+        return unknown("the priors differ")
+    prior = block.priors.laws[0]
     members = Absorbing.of(block, alignment.into).members
-    closed = prior.gaussian and divergence is Divergence.REVERSE
-    if DRAWS * members.dimension * count > MOST_NUMBERS and not closed:
+    if DRAWS * members.dimension * count > MOST_NUMBERS:
         return unknown("there is too much to draw")
     total = 0.0
     variance = 0.0
@@ -142,10 +129,8 @@ def expected_cost(
         inner = members.independent_blocks()
         costs = [expected_cost(own, inner[n], divergence, rng) for n, own in blocks.items()]
         return sum(mean for mean, _ in costs), sum(variance for _, variance in costs)
-    if prior.gaussian and divergence is Divergence.REVERSE:
-        return _gaussians(prior, members)
     factors = members - prior
-    pooled = prior + _summed(factors)
+    pooled = prior + prior.with_natural_parameters(factors.natural_parameters.sum(0))
     if not np.all(pooled.is_proper()):
         return np.nan, np.nan
     drawn = prior.resampled(rng, factors, pooled, DRAWS)
@@ -158,47 +143,3 @@ def expected_cost(
     middle = divergence.family(drawn, divergence.coordinates(drawn).mean(1, keepdims=True))
     costs = divergence.between(middle, drawn).sum(-1)
     return float(costs.mean()), float(costs.var(ddof=1))
-
-
-def _summed(factors: Any) -> Any:
-    """Add up a batch (n,) of factors."""
-    return factors[0].with_natural_parameters(factors.natural_parameters.sum(0))
-
-
-def _gaussians(prior: Any, members: Any) -> tuple[float, float]:
-    """The closed form; twice the cost, less its first sum, is about chi-squared."""
-    if prior.diagonal:  # a batch of laws of one number each
-
-        def one(q):
-            return Gaussian(q.precision_mean[..., None], q.precision[..., None, None])
-
-        batch = [_expected(one(prior)[k], one(members)[:, k]) for k in range(prior.own_size)]
-        constant, quadratic = np.sum(batch, axis=0)
-    else:
-        constant, quadratic = _expected(prior, members)
-    return float(constant + quadratic) / 2, float(quadratic) / 2
-
-
-def _expected(prior: Any, members: Any) -> tuple[float, float]:
-    """Return twice the expected cost: the constant due to unequal precisions, and the rest."""
-
-    def full(q):
-        return q.precision[..., None] * np.eye(q.own_size) if q.diagonal else q.precision
-
-    precisions = full(members)
-
-    def logdet(matrix):
-        return np.linalg.slogdet(matrix)[1]
-
-    added = precisions - full(prior)
-    total = precisions.sum(0)
-    more = added.sum(0)
-    constant = len(precisions) * logdet(total / len(precisions)) - logdet(precisions).sum()
-    inverse = np.linalg.inv(precisions)
-    shared = np.linalg.solve(total, more)
-    spread = np.trace(inverse @ added, axis1=-2, axis2=-1).sum() - np.trace(shared)
-    bend = (added @ inverse @ added).sum(0) - more @ shared
-    truth = _summed(members - prior) + prior
-    away = truth.mean - prior.mean
-    bias = np.trace(bend @ np.linalg.inv(full(truth))) + away @ bend @ away
-    return float(constant), float(spread + bias)

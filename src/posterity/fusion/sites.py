@@ -51,10 +51,6 @@ from posterity.fusion.plan import (
 from posterity.fusion.rows import MemoryBudget
 from posterity.ledger import Ledger
 
-AT_A_TIME = 256
-"""Number of sites that are checked together: enough to share a call, and few enough to cache."""
-SOME = 4  # Number of sites without a prior that are stored: an error names three
-
 
 class Site(NamedTuple):
     """A site: its posterior, its prior (None if unknown), and, for a ``ledger``, the
@@ -178,7 +174,7 @@ class Sites(abc.ABC):
         checked = _checked(ordered)
         self._compare({name: site.posterior for name, site in checked.items()})
         sites = {n: s if s.prior else s._replace(prior=self.prior) for n, s in checked.items()}
-        self.without_prior += [name for name, site in sites.items() if site.prior is None][:SOME]
+        self.without_prior += [name for name, site in sites.items() if site.prior is None]
         for name, site in sites.items():
             self._own(name, site.contributors)
         posteriors, priors, *_ = map(list, zip(*sites.values(), strict=True))
@@ -206,7 +202,7 @@ class Sites(abc.ABC):
         start: Any = named(own[0], {}) if own else self.prior
         self._compare({names[0]: batch[0]})
         _check_each(batch, names)
-        self.without_prior += names[:SOME] if start is None else []
+        self.without_prior += names if start is None else []
         for name in names if own else ():
             self._own(name, (name,))
         known = {} if start is None else blocks(start)
@@ -411,11 +407,9 @@ def _checked(opened: Mapping[str, Any]) -> dict[str, Site]:
         alike.setdefault((value.outline(), value.batch_shape), []).append(name)
     rested: dict[str, ExponentialFamily] = {}
     for names in alike.values():
-        for start in range(0, len(names), AT_A_TIME):
-            some = names[start : start + AT_A_TIME]
-            batch = at_rest(stacked(sums[some[0]], [sums[name] for name in some]))
-            _check_each(batch, some)
-            rested |= zip(some, unstacked(batch), strict=True)
+        batch = at_rest(stacked(sums[names[0]], [sums[name] for name in names]))
+        _check_each(batch, names)
+        rested |= zip(names, unstacked(batch), strict=True)
     return {
         n: Site(rested[n], q.prior, q.sites, q) if isinstance(q, Ledger) else Site(rested[n], None)
         for n, q in opened.items()
@@ -424,9 +418,8 @@ def _checked(opened: Mapping[str, Any]) -> dict[str, Site]:
 
 def _check_each(batch: ExponentialFamily, names: list[str]) -> None:
     """Raise a ParameterError that names the site whose posterior is improper."""
-    for start in range(0, len(names), AT_A_TIME):
-        try:
-            check_proper(batch[start : start + AT_A_TIME], "these sites")
-        except ParameterError:
-            for index, name in enumerate(names):
-                check_proper(batch[index], f"site {name!r}")
+    try:
+        check_proper(batch, "these sites")
+    except ParameterError:
+        for index, name in enumerate(names):
+            check_proper(batch[index], f"site {name!r}")

@@ -131,7 +131,6 @@ class Merger:
         alive = np.ones(size, bool)
         into = np.arange(size)
         sites = self._sites
-        first = [set(own) for own in sites]
         gains = np.full((size, size), -np.inf)
 
         def look(row: int) -> None:
@@ -169,49 +168,10 @@ class Merger:
             for row in np.flatnonzero(alive & ~np.isfinite(gains.max(1))):
                 look(int(row))
         rows = np.flatnonzero(alive)
-        counts = words.counts[rows]
-        into = np.searchsorted(rows, into)
-        if len(self.labels) == size:  # none was merged before
-            counts, into = self._polished(counts, into, first)
-        self.counts = counts
-        self.labels = into[self.labels]
+        self.counts = words.counts[rows]
+        self.labels = np.searchsorted(rows, into)[self.labels]
         self._sites = [sites[row] for row in rows]
         return {number: max(loss - least - allowed, 0.0) for number, loss in losses.items()}
-
-    def _polished(
-        self,
-        counts: Float[Array, "g words"],
-        into: Int[Array, " n"],
-        site: list[set[int]],
-        *,
-        sweeps: int = 3,
-    ) -> tuple[Float[Array, "g words"], Int[Array, " n"]]:
-        """Move topics, one after the other, to the group in which their words are most likely."""
-        own = len(counts)
-        into = into.copy()
-        words = Words(np.vstack([counts, np.zeros_like(counts[:1])]), self.prior)
-        changed = np.ones(own, bool)
-        for _ in range(sweeps):
-            before = into.copy()
-            rows = np.flatnonzero(changed[into])
-            for row in rows.tolist():
-                mine = self.counts[row]
-                home = int(into[row])
-                others = np.arange(own + 1) < own
-                if (into == home).sum() == 1:
-                    continue
-                words.put(own, mine)
-                words.put(home, words.counts[home] - words.counts[own])
-                if self.apart:
-                    others[into[[not site[row].isdisjoint(other) for other in site]]] = False
-                others[home] = False
-                some = np.append(home, words.nearest(own, others))
-                into[row] = best = int(some[words.gains(own, some).argmax()])
-                words.put(best, words.counts[best] + words.counts[own])
-            moved = into != before
-            changed[:] = False
-            changed[into[moved]] = changed[before[moved]] = True
-        return words.counts[:own], into
 
 
 def _scores(counts: Float[Array, "n words"], prior: Float[Array, " words"]) -> Array:

@@ -11,7 +11,7 @@ from posterity.arrays.typing import Float, Int
 from posterity.errors import ParameterError, StructureError
 from posterity.families import DiagonalGaussian
 from posterity.families.network import Network
-from posterity.fusion.agglomeration import ward
+from posterity.fusion.agglomeration import Tree, ward
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, match
 from posterity.fusion.networks.targets import Labels, Local, Targets, placed
@@ -42,7 +42,7 @@ class Units:
     ) -> Int[Array, " n"]:
         """Return a label below ``width`` for each unit, or -1, by Ward's tree or as for a plate."""
         if matching is Matching.EVIDENCE:
-            return assigned(self._tree, len(self.mean) if width is None else width)
+            return assigned(self._merged, len(self.mean) if width is None else width)
         # As Gaussians: weights that a site lacks get the largest variance of their column.
         widest = np.maximum(self.variance.max(0), 1e-300)
         variance = np.where(self.variance > 0, self.variance, widest)
@@ -51,7 +51,7 @@ class Units:
         return match(members, starts, matching, divergence, width).labels
 
     @functools.cached_property
-    def _tree(self) -> "Tree":
+    def _merged(self) -> "Merged":
         """The tree of means in standard deviations, pooled over units that have the weight."""
         pooled = self.variance.sum(0) / np.maximum((self.variance > 0).sum(0), 1)
         scaled = self.mean / np.sqrt(np.where(pooled > 0, pooled, 1.0))
@@ -113,52 +113,41 @@ def same_units(locals_: Sequence[Local], index: int, width: int | None) -> Label
     return [np.arange(widths[0])] * len(locals_)
 
 
-class Tree(NamedTuple):
-    """The steps of merging units (n, d) with masses (n,) and sites (n,): ``merges`` (steps, 2) has
-    the two merged groups, each identified by its first unit.
-    """
+class Merged(NamedTuple):
+    """Units (n, d) with their sites (n,) and masses (n,), and the tree of merging them."""
 
     rows: Float[Array, "n d"]
     site: Int[Array, " n"]
     mass: Float[Array, " n"]
-    merges: Int[Array, "steps 2"]
-
-    def cut(self, width: int) -> Int[Array, " n"]:
-        """Return the group of each unit when ``width`` groups are left, or as few as possible."""
-        parent = np.arange(len(self.rows))
-        for kept, gone in self.merges[: max(len(self.rows) - width, 0)]:
-            parent[gone] = kept
-        # A group is merged into one that still existed: chains end at the final group.
-        while (parent != parent[parent]).any():
-            parent = parent[parent]
-        return np.unique(parent, return_inverse=True)[1]
+    tree: Tree
 
 
-def merged(rows: Float[Array, "n d"], site: Int[Array, " n"], mass: Float[Array, " n"]) -> Tree:
+def merged(rows: Float[Array, "n d"], site: Int[Array, " n"], mass: Float[Array, " n"]) -> Merged:
     """Return Ward's tree of rows by their mass; groups that share a site are never merged."""
     squares = (rows**2).sum(1)
     size = mass.astype(float)
     cost = np.maximum(squares[:, None] + squares[None] - 2 * rows @ rows.T, 0.0)
     cost *= size[:, None] * size[None] / (size[:, None] + size[None])
     cost[site[:, None] == site[None]] = np.inf
-    tree = ward(cost, size)
-    return Tree(rows, site, mass, tree.rows[tree.order])
+    return Merged(rows, site, mass, ward(cost, size))
 
 
-def assigned(tree: Tree, width: int, *, sweeps: int = 3, enough: float = 1e-3) -> Int[Array, " n"]:
+def assigned(
+    units: Merged, width: int, *, sweeps: int = 3, enough: float = 1e-3
+) -> Int[Array, " n"]:
     """Return at most ``width`` groups of units: those of the tree, improved by the best assignment
     of each site in turn. The cost is ``n m/(n + m) ||u - centroid||²`` for a unit of mass ``m`` and
     a group whose mass without the site is ``n``. Units without a place are -1. At most ``sweeps``
     are made, until the sum falls by less than the share ``enough``; hardly so after the second.
     """
-    size = min(width, len(tree.rows))
-    labels = tree.cut(width)
-    mass = tree.mass
+    size = min(width, len(units.rows))
+    labels = units.tree.cut(width)
+    mass = units.mass
     # If the tree could not be merged to so few groups, its lightest ones are dissolved.
     rank = ranks(np.bincount(labels, mass))
     labels = np.where(rank[labels] < size, rank[labels], -1)
-    rows = tree.rows.astype(np.float32)
-    square = (tree.rows**2).sum(1)
+    rows = units.rows.astype(np.float32)
+    square = (units.rows**2).sum(1)
     sums = np.zeros((size, rows.shape[1]), np.float32)
     weight = np.zeros(size)
 
@@ -167,7 +156,7 @@ def assigned(tree: Tree, width: int, *, sweeps: int = 3, enough: float = 1e-3) -
         sums[labels[own]] += sign * mass[own, None].astype(np.float32) * rows[own]
         weight[labels[own]] += sign * mass[own]
 
-    sites = [np.flatnonzero(tree.site == j) for j in np.unique(tree.site)]
+    sites = [np.flatnonzero(units.site == j) for j in np.unique(units.site)]
     for own in sites:
         add(own, 1)
     before = np.inf
@@ -194,10 +183,10 @@ def assigned(tree: Tree, width: int, *, sweeps: int = 3, enough: float = 1e-3) -
         if now >= before * (1 - enough):
             break
         before = now
-    return _filled(tree, labels, size)
+    return _filled(units, labels, size)
 
 
-def _filled(tree: Tree, labels: Int[Array, " n"], size: int) -> Int[Array, " n"]:
+def _filled(units: Merged, labels: Int[Array, " n"], size: int) -> Int[Array, " n"]:
     """Give each empty group the unit that is farthest from its centroid. Groups can be empty if
     units of two sites are nearly equal: sharing a group is then no worse than having one alone.
     """
@@ -205,11 +194,11 @@ def _filled(tree: Tree, labels: Int[Array, " n"], size: int) -> Int[Array, " n"]
     for empty in np.setdiff1d(np.arange(size), labels):
         kept = labels >= 0
         count = np.bincount(labels[kept], minlength=size)
-        weight = np.bincount(labels[kept], tree.mass[kept], minlength=size)
-        sums = np.zeros((size, tree.rows.shape[1]))
-        np.add.at(sums, labels[kept], tree.mass[kept, None] * tree.rows[kept])
+        weight = np.bincount(labels[kept], units.mass[kept], minlength=size)
+        sums = np.zeros((size, units.rows.shape[1]))
+        np.add.at(sums, labels[kept], units.mass[kept, None] * units.rows[kept])
         centres = sums / np.where(weight > 0, weight, 1.0)[:, None]
-        far = tree.mass * ((tree.rows - centres[labels]) ** 2).sum(1)
+        far = units.mass * ((units.rows - centres[labels]) ** 2).sum(1)
         far[~kept | (count[labels] < 2)] = -1.0
         labels[int(far.argmax())] = empty
     return labels
