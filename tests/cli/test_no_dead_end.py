@@ -353,9 +353,9 @@ def test_names_and_levels_that_are_nearly_right_are_shown(tmp_path):
     line = "fit t.csv --model logistic -o t.safetensors"
     refuse(f"{line} --target il", 4, "Write ill; --rename il=ill")
     refuse(f"{line} --target disease", 4, "Use the table's name")
-    way = "--category sexe=femme,homme"
+    way = "--category sexe=TEXT,TEXT; ['femme', 'homme']"
     refuse(f"{line} --target ill --category sexe=1,2", 5, way)
-    shell(f"{line} --target ill {way}")
+    shell(f"{line} --target ill --category sexe=femme,homme")
     refuse(f"{line} --target ill --category sexe=homme,f", 5, "'femme' in line 3; at every site")
     refuse("forget t.safetensors --site nowhere -o u.safetensors", 6, "'nowhere'")
     refuse("forget t.safetensors --site t -o u.safetensors", 2, "--receipt")
