@@ -363,3 +363,13 @@ def test_names_and_levels_that_are_nearly_right_are_shown(tmp_path):
     Path("t.toml").write_text(f"{text}[model]\ntarget = 'ill'\nkind = 'logistic'\n")
     data.assign(age=[None, *range(19)]).to_csv("t.csv", index=False)
     assert document(*shlex.split("fit t.toml t.csv -o t.safetensors"))["dropped"] == 1
+
+
+def test_a_site_with_labels_of_one_kind_is_told_in_a_federation(tmp_path):
+    rng = np.random.default_rng(0)
+    for site in ("north", "south", "west"):
+        age = rng.normal(size=60)
+        ill = (rng.random(60) < 0.5) * (site != "west")
+        pd.DataFrame({"ill": ill.astype(int), "age": age}).to_csv(f"{site}.csv", index=False)
+    line = "federate north.csv south.csv west.csv --target ill --model logistic -o f.safetensors"
+    assert "the target is 0 in every record: this alone" in shell(line).stderr
