@@ -373,3 +373,12 @@ def test_a_site_with_labels_of_one_kind_is_told_in_a_federation(tmp_path):
         pd.DataFrame({"ill": ill.astype(int), "age": age}).to_csv(f"{site}.csv", index=False)
     line = "federate north.csv south.csv west.csv --target ill --model logistic -o f.safetensors"
     assert "the target is 0 in every record: this alone" in shell(line).stderr
+
+
+def test_a_column_of_one_site_alone_is_named_with_those_of_all(tmp_path):
+    data = pd.DataFrame({"ill": [0, 1] * 10, "age": np.arange(20) % 9, "bmi": np.arange(20) % 7})
+    data.to_csv("north.csv", index=False)
+    data.assign(crp=0.5).to_csv("south.csv", index=False)
+    line = "federate north.csv south.csv --target ill --model logistic -o f.safetensors"
+    refuse(line, 2, "['crp'] of site 'south'; --columns age,bmi")
+    shell(f"{line} --columns age,bmi")
