@@ -23,7 +23,7 @@ from posterity.federation.keys import site_key
 from posterity.models.forward import outputs
 from posterity.networks.bound import Bound, as_posterior, started
 from posterity.networks.training import PACING, batches, initial, prior_arrays, step
-from posterity.pursuit.weights import SampleCache, line
+from posterity.pursuit.weights import SampleCache, best_share
 
 Array = np.ndarray
 ROWS = 1000  # inputs that are predicted together
@@ -98,7 +98,7 @@ def shares(tasks: Sequence[tuple[Network, Array, Array]], draws: int, seed: int)
         fit = SampleCache(z, nothing, densities).log_q(weights)
         for place in np.ndindex(new + 1, draws):
             fit[place] += log_likelihood(networks[0].layers, z[place], x, y)
-        weights = line(SampleCache(z, fit, densities), weights, new)
+        weights = best_share(SampleCache(z, fit, densities), weights, new)
         found.append(weights[: new + 1])
     return found
 

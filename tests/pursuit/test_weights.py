@@ -41,7 +41,7 @@ def test_weights_anew_are_the_best_there_are() -> None:
 
 def test_a_line_ends_where_a_grid_says() -> None:
     held, before = cache(), np.array([0.5, 0.5, 0.0, 0.0])
-    found = rules.line(held, before, 2)
+    found = rules.best_share(held, before, 2)
     grid = np.linspace(0.001, 0.999, 999)
     bounds = [held.elbo(np.array([*(1 - a) * before[:2], a, 0.0])).value for a in grid]
     assert found[2] == pytest.approx(grid[np.argmax(bounds)], abs=0.02)
@@ -51,9 +51,9 @@ def test_a_line_ends_where_a_grid_says() -> None:
 def test_a_component_that_is_nowhere_gets_nothing() -> None:
     held = cache()
     far = dataclasses.replace(held, log_l=np.where(np.arange(4)[:, None] == 3, -1e4, held.log_l))
-    np.testing.assert_array_equal(rules.line(far, np.append(WANTED, 0.0), 3), [*WANTED, 0.0])
+    np.testing.assert_array_equal(rules.best_share(far, np.append(WANTED, 0.0), 3), [*WANTED, 0.0])
     one = cache(np.array([0.0, 1.0, 0.0]))
-    assert rules.line(one, np.array([1.0, 0.0, 0.0, 0.0]), 1)[1] > 0.999
+    assert rules.best_share(one, np.array([1.0, 0.0, 0.0, 0.0]), 1)[1] > 0.999
 
 
 def test_dead_components_go() -> None:

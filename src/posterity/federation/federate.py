@@ -11,7 +11,7 @@ from typing import Any, Literal
 from posterity.arguments import NATURAL, POSITIVE, Constraint
 from posterity.arrays.keys import fold_in, plain
 from posterity.arrays.linear_algebra import one_thread
-from posterity.arrays.tree import tree_map
+from posterity.arrays.tree import taken
 from posterity.arrays.typing import KeyArray
 from posterity.artifact import loaded
 from posterity.entries import Entry, check_names
@@ -322,7 +322,7 @@ def _pinned(agreed: Agreement, sites: Mapping[str, Records]) -> Model:
     first = next((records for records in sites.values() if records.size), None)
     if first is None or not agreed.update.needs_jax(model):
         return model
-    some = tree_map(lambda leaf: leaf[:PINNED], first.widened().data)
+    some = taken(first.widened().data, slice(PINNED))
 
     def draw():
         return agreed.prior.sample(jax.random.key(0), ())

@@ -8,6 +8,7 @@ as converged only after the sites have also started elsewhere.
 
 import dataclasses
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -87,7 +88,7 @@ def second_start(
             return end
         ends.append(end)
     telling = [end for end in ends if end.tells(tolerance)]
-    return max(telling, key=lambda end: end.rank, default=None)
+    return max(telling, key=operator.attrgetter("rank"), default=None)
 
 
 def starts(federation: Federation, state: State, here: float) -> list[State]:

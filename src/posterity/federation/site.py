@@ -15,7 +15,7 @@ import numpy as np
 
 from posterity.arrays.keys import Words, of_jax
 from posterity.arrays.linear_algebra import one_thread, symmetric
-from posterity.arrays.tree import Node, field_names, structure, tree_leaves, tree_map
+from posterity.arrays.tree import Node, field_names, structure, taken, tree_leaves
 from posterity.arrays.typing import KeyArray
 from posterity.entries import all_at_rest
 from posterity.errors import PosterityError, SiteError, StructureError, within
@@ -488,7 +488,7 @@ def _outline_of_gradient(
         with jax.enable_x64(True):
             return eqx.filter_eval_shape(_estimate, update, model, prior, records)
     with np.errstate(all="ignore"), one_thread(prior.event_size):
-        one = tree_map(lambda leaf: leaf[:1], records).widened()
+        one = taken(records, slice(1)).widened()
         return _estimate(update, model, prior, one)
 
 

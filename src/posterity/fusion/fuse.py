@@ -140,8 +140,8 @@ def fuse(
             numbers in all.
         FusionWarning: if sites contradict each other, differ by more than sampling explains, share
             fewer components than others do, are uninformative, or have the same data. Of sites that
-            are matched in passes, a sample, those that fit worst, and some with each component are
-            checked. All are in ``Fusion.doubts``.
+            are matched in passes, a sample and those that fit worst are checked. All are in
+            ``Fusion.doubts``.
         UserWarning: for a product of sites whose priors differ, without ``prior``.
 
     Raises:

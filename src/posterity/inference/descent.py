@@ -248,6 +248,7 @@ def descend(
     most: Int[Real, ""] | int,
     admits: Callable[[Any], Any],
     retract: bool = False,
+    rough: Callable[[], Any] | None = None,
     by_nodes: bool = True,
     quick: bool = False,
     slowly: float = 0.25,
@@ -260,10 +261,10 @@ def descend(
     ``evaluate(q, otherwise)`` returns ``E_q[log likelihood]`` as ``value``, and ``∇_μ`` of it as
     ``gradient``; if ``otherwise`` is true, with other nodes if it has any.
     If ``q`` is so wide that these are not finite or not useful, the descent begins at a narrower
-    member, around the mean of ``q`` or other places. A ``quick`` descent ends with a full step that
-    is not evaluated, once the step before has left little. ``residual`` is that of the last
-    evaluation, since fast coordinates may hide a slow one. If ``most`` is zero, only ``q`` itself
-    is evaluated. Pure and
+    member: the result of ``rough``, which is near the data's optimum, or else members around the
+    mean of ``q`` or other places. A ``quick`` descent ends with a full step that is not evaluated,
+    once the step before has left little. ``residual`` is that of the last evaluation, since fast
+    coordinates may hide a slow one. If ``most`` is zero, only ``q`` itself is evaluated. Pure and
     traceable.
 
     Where a whole step leaves more than the share ``slowly`` of the squared slope in a quick
@@ -272,7 +273,7 @@ def descend(
     at most the share ``quickly`` of the squared slope; the same reduction leaves at most ``little``
     nats; and the reported squared slope is at most ``small``.
     """
-    starts = _starts(q)
+    starts = _starts(q, rough)
     np_ = q.xp.np
 
     def further(search: Search) -> Any:
@@ -298,7 +299,8 @@ def descend(
                 _watcher.reset(token)
         search = before.told(result, scale=temperature)
         near = (search.taken & (before.looks == 0) & (result.squared <= FAR)) | (most < 1)
-        tried = (before.looks >= LEVELS) & search.best.finite
+        most_tried = LEVELS if rough is None else 1
+        tried = (before.looks >= most_tried) & search.best.finite
         begins = ~started & (near | tried)
         looks = np_.where(begins, 1, search.looks)
         flat = temperature * search.best.squared <= 2 * RULE.close
@@ -375,8 +377,12 @@ def _look(
     return point, np_.asarray(result.tail, dtype_of(q))
 
 
-def _starts(q: ExponentialFamily) -> Callable[[Any], Any]:
-    """Return starts by number: ``q``, then narrower members there and elsewhere."""
+def _starts(q: ExponentialFamily, rough: Any) -> Callable[[Any], Any]:
+    """Return starts by number: ``q``, then narrower members, or those that ``rough`` makes."""
+    if rough is not None:
+        return lambda number: either(
+            number < 1, lambda: q, lambda: rough() * NARROWER ** (number - 1)
+        )
     parts: list[Any] = list(q.parts())
     np_ = q.xp.np
     if not is_gaussian(q):

@@ -228,7 +228,7 @@ class Enumeration(Evaluator):
     def evaluate(
         self, model: Model, q: Categorical, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
-        values = jax.vmap(lambda z: model.total(z, records))(jnp.arange(q.dimension + 1))
+        values = jax.vmap(model.total, (0, None))(jnp.arange(q.dimension + 1), records)
         # Only differences from the best label matter; impossible labels are kept finite.
         values = jnp.maximum(values, values.max() - IMPOSSIBLE)
         return Expectation(q.probabilities @ values, type(q)._of(log_odds=values[:-1] - values[-1]))
@@ -283,7 +283,7 @@ class Quadrature(Nodal):
         chances = self._of_half(chances, otherwise)
 
         def each(records):
-            return jax.vmap(lambda point: model.total(point, records))(z)
+            return jax.vmap(model.total, (0, None))(z, records)
 
         values = each(records) if model.joint else over_records(each, records)
         # At nodes without mass f may overflow, or naive code may take the logarithm of 0.
@@ -411,7 +411,7 @@ class VariationalOnlineNewton(Sampling):
     def __call__(self, model: Model, q: AnyGaussian, records: Records, *, key: KeyArray) -> Any:
         """Return the factor of precision ``-E[∇f (z - m)] / v`` and slope ``E[∇f]`` at ``m``."""
         draws = _antithetic(q, self.samples, key)
-        slopes = jax.vmap(jax.grad(lambda z: model.total(z, records)))(draws)
+        slopes = jax.vmap(jax.grad(model.total), (0, None))(draws, records)
         curvature = (slopes * (draws - q.mean)).mean(0) * q.precision
         return q.at_mean(slopes.mean(0), -curvature)
 
@@ -435,7 +435,7 @@ def _draw(
     model: Model, q: ExponentialFamily, records: Records, samples: int, key: KeyArray
 ) -> tuple[Any, Real]:
     z = q.sample(key, (samples,))
-    return z, jax.vmap(lambda point: model.total(point, records))(z)
+    return z, jax.vmap(model.total, (0, None))(z, records)
 
 
 def _antithetic(q: AnyGaussian, samples: int, key: KeyArray) -> Real:

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.linalg
 
 from posterity.arrays.search import lbfgs
+from posterity.arrays.tree import taken
 from posterity.arrays.typing import Bool, Float, PyTree
 from posterity.runtime.lazy import jax
 
@@ -133,7 +134,7 @@ def in_batches(function: Callable[[Any], Any], rows: PyTree, size: int) -> Any:
     most = -(-count // size) * size
     padded = jax.tree.map(lambda leaf: np.resize(leaf, (most, *np.shape(leaf)[1:])), rows)
     starts = range(0, most, size)
-    batches = [jax.tree.map(lambda leaf, at=at: leaf[at : at + size], padded) for at in starts]
+    batches = [taken(padded, slice(at, at + size)) for at in starts]
     parts = [function(batch) for batch in batches]
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *parts)
 

@@ -115,10 +115,12 @@ class Numbers:
         self.found: dict[Any, list[int]] = {}
 
     def new(self, shape: tuple[int, ...]) -> int:
+        """Return the number of a new array of this shape."""
         self.shapes.append(shape)
         return len(self.shapes) - 1
 
     def constant(self, value: Any) -> int:
+        """Return the number of a new array that is this value in every call."""
         own = self.new(jnp.shape(value))
         self.constants[own] = value
         return own

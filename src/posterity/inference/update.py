@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
@@ -386,6 +386,7 @@ class LocalUpdate(Setting):
         cavity = q - factor
         assert isinstance(estimator, Evaluator) and self.steps is not None, "resolve first"
         along = isinstance(model, PredictorModel)
+        regression = cast(PredictorModel, model)
         about: dict[str, Any] = {"temperature": self.temperature, "most": most}
         about |= {"admits": model.admits, "retract": self.domain == "retract"}
         about |= {"by_nodes": estimator.by_nodes(model, q, records)}
@@ -399,10 +400,15 @@ class LocalUpdate(Setting):
 
         numpy = q.xp.np is np
 
+        def least_squares():
+            return cavity + regression.rough_factor(q, records) / self.temperature
+
+        none = tree_map(lambda leaf: leaf[:0], records)
+        rough = least_squares if along and regression.rough_factor(q, none) is not None else None
         if not numpy and not along:  # predictors have one optimum
             begun = (factor.natural_parameters != 0).any()
             q = beside(q, ~begun & (most > 0))
-        end = descend(evaluate, q, cavity, **about)
+        end = descend(evaluate, q, cavity, rough=rough, **about)
         convex = numpy and along and model.known_optima == "one" and q.event_size <= ROOTS
         if convex and most and end.finite and end.residual > SLOW and not end.ahead:
             there = convex_end(evaluate, end.q, cavity, self.temperature)

@@ -320,7 +320,7 @@ def _candidate(
     first = not state.used
     weights = np.eye(len(state.weights))[slot]
     if not first:
-        weights = rules.line(cache, state.weights, slot)
+        weights = rules.best_share(cache, state.weights, slot)
     if weights[slot] < rules.DEAD:
         return Refusal(f"at λ = {lam:.2g} it raises the ELBO at no weight that counts", NOTHING)
     if _unresolved(search, cache, slot):

@@ -94,7 +94,7 @@ def with_row(old: np.ndarray, row: int, new: Any) -> np.ndarray:
     return changed
 
 
-def line(
+def best_share(
     cache: SampleCache,
     weights: Float[np.ndarray, " k"],
     slot: int,
