@@ -114,6 +114,7 @@ def test_several_tables_are_scored_by_site(model):
     whole = document(*shlex.split("evaluate n.safetensors all.csv"))["all"]
     assert both["all"] == whole
     refuse("evaluate n.safetensors north.csv south.csv --by sex", 2, "--by sex")
+    refuse("evaluate n.safetensors north.csv north=south.csv", 2, "two tables of site 'north'")
 
 
 @pytest.mark.parametrize("model", ["logistic", "linear", "poisson"])

@@ -343,8 +343,9 @@ def test_records_of_weight_zero_are_those_that_are_not_there():
         shell(f"fit u.csv {line}{more} -o u.safetensors")
         one, other = (posterity.load(f"{name}.safetensors") for name in "tu")
         assert one == other
-    data.assign(w=-1).to_csv("t.csv", index=False)
-    refuse(f"fit t.csv {line} -o t.safetensors", 5, "'w' in line 2 that is not positive")
+    for weight in (-1, 0):  # none is left
+        data.assign(w=weight).to_csv("t.csv", index=False)
+        refuse(f"fit t.csv {line} -o t.safetensors", 5, "'w' in line 2 that is not positive")
 
 
 def test_names_and_levels_that_are_nearly_right_are_shown(tmp_path):

@@ -69,7 +69,8 @@ def design(
     reading, notes = labelled(cells, recipe, reading, wanted)
     notes += [*strange, *(note for name, note in cells.notes if name in wanted)]
     values = values_of(cells, recipe, reading, [n for n in wanted if n != recipe.cluster])
-    if (weight := values.get(recipe.weights or "")) is not None and not weight.all():
+    weight = values.get(recipe.weights or "")
+    if weight is not None and 0 < np.count_nonzero(weight) < len(weight):
         cells, kept, values, gaps = _with_weight(np.flatnonzero(weight), cells, kept, values, gaps)
         notes.append(f"{len(weight) - len(kept)} records of weight 0 are left out")
     lines = np.asarray(cells.lines)
