@@ -16,7 +16,7 @@ from typing import Any, Self
 from posterity.arguments import Constraint, instance
 from posterity.artifact import digest
 from posterity.artifact.container import unique
-from posterity.entries import appearance
+from posterity.entries import looks
 from posterity.errors import ArtifactError, PosterityError
 from posterity.handed_on import Likeness, handed_on
 from posterity.ledger import Ledger
@@ -299,8 +299,8 @@ def verify(
         return Ledger(ledger.prior, {site: ledger.entries[site] for site in names})
 
     named = bool(sites) and sites <= set(before.sites)
-    looks = {*map(appearance, sites)}
-    stay = map(appearance, set(after.sites) - sites)
+    theirs = frozenset().union(*map(looks, sites))
+    stay = frozenset().union(*map(looks, set(after.sites) - sites))
     same_epochs = all(entry.epoch == epochs.get(s, 0) for s, entry in after.entries.items())
     gone = set(before.forgotten) <= set(after.forgotten)
     claims = {
@@ -309,7 +309,7 @@ def verify(
         "the prior is the same": before.prior == after.prior,
         "sites are named, each of which contributed before": named,
         "none of the sites contributes after": sites.isdisjoint(after.sites),
-        "no site that stays has a name that looks like theirs": looks.isdisjoint(stay),
+        "no site that stays has a name that looks like theirs": theirs.isdisjoint(stay),
         "each of the sites is barred, at the version that it had": all(map(is_barred, sites)),
         "nobody else left": set(before.sites) <= sites | set(after.sites),
         "nobody came back": same_epochs and gone,
