@@ -212,6 +212,11 @@ FORGERIES = {
         {},
         {LOOKS, BARRED, CAME_BACK, VERSIONS, SAME},
     ),
+    "a name in capitals": (
+        ("exact", ALONE_LEFT.compact().update("A", a, independent=True)),
+        {},
+        {LOOKS, BARRED, CAME_BACK, VERSIONS, SAME},
+    ),
     "another name": (("subtracted", TOGETHER_LEFT.update("fir", a)), {}, {SAME}),
     "a bit": (left("b", Gamma(5.0, 4.000000000000001)), {}, {SAME}),
     "the same version with another factor": (alone(b=Entry(0, 1, a, True)), {}, {VERSIONS, SAME}),

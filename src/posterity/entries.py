@@ -100,35 +100,42 @@ def check_names(names: Iterable[str], held: Iterable[str] = ()) -> None:
     """Raise a LedgerError if a name is no text, is invisible, or looks like one of the others or of
     ``held``.
 
-    Names look alike if they are equal once compatibility characters and spaces are normalised
-    (NFKC) and Cyrillic and Greek letters are replaced by the Latin ones of the same shape.
+    Names look alike if they share one of their :func:`looks`.
     """
-    seen = {appearance(name): name for name in held}
+    seen = {look: name for name in held for look in looks(name)}
     for name in names:
-        text = isinstance(name, str) and appearance(name)
+        text = isinstance(name, str) and all(looks(name))
         if not text or (not name.isascii() and SURROGATE.search(name)):
             raise LedgerError(
                 found=f"a site called {name!a}",
                 expected="a name with a character that can be seen, and none that UTF-8 lacks",
             )
-        other = seen.setdefault(appearance(name), name)
-        if other != name:
-            raise LedgerError(
-                found=f"sites {other!a} and {name!a}, whose names look alike",
-                expected="names that cannot be mistaken for each other",
-            )
+        for look in looks(name):
+            other = seen.setdefault(look, name)
+            if other != name:
+                raise LedgerError(
+                    found=f"sites {other!a} and {name!a}, whose names look alike",
+                    expected="names that cannot be mistaken for each other",
+                )
 
 
-def appearance(name: str) -> str:
-    """Return the normalised appearance of a name, equal for names that look alike.
+def looks(name: str) -> frozenset[str]:
+    """Return the appearances of a name, of which names that look alike share one.
 
-    >>> appearance("north ") == appearance("n\u043erth") != appearance("North")
+    In each, compatibility characters and spaces are normalised (NFKC), capitals are small, and
+    Cyrillic and Greek letters are replaced by the Latin ones of the same shape: in one before
+    capitals are made small, in the other after, since a letter may look like a Latin one only as a
+    capital.
+
+    >>> looks("north ") == looks("n\u043erth") == looks("North")
     True
     """
-    if not name.isascii():
-        name = unicodedata.normalize("NFKC", name).translate(SAME_SHAPE)
-        name = "".join(c for c in name if unicodedata.category(c) != "Cf")
-    return " ".join(name.split())
+    if name.isascii():
+        return frozenset([" ".join(name.lower().split())])
+    name = unicodedata.normalize("NFKC", name)
+    name = " ".join("".join(c for c in name if unicodedata.category(c) != "Cf").split())
+    shaped = name.translate(SAME_SHAPE)
+    return frozenset([shaped.lower(), name.lower().translate(SAME_SHAPE)])
 
 
 def checked(site: str, entry: Entry) -> Entry:

@@ -14,9 +14,9 @@ from types import NoneType
 from typing import Any, Self
 
 from posterity.arguments import Constraint, instance
-from posterity.artifact import digest
+from posterity.artifact import digest, inspect
 from posterity.artifact.container import unique
-from posterity.entries import appearance
+from posterity.entries import looks
 from posterity.errors import ArtifactError, PosterityError
 from posterity.handed_on import Likeness, handed_on
 from posterity.ledger import Ledger
@@ -118,7 +118,7 @@ class Receipt:
         except OSError as error:
             raise _unreadable(path, error.strerror or str(error)) from error
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise _unreadable(path, f"not a receipt: {error}") from error
+            raise _no_receipt(path, error) from error
         if _canonical(document) != _canonical(receipt._document()):
             raise _unreadable(path, "altered, or of another version")
         return receipt
@@ -160,6 +160,19 @@ def _unreadable(path: AnyPath, why: str) -> ArtifactError:
     return ArtifactError(
         found=f"receipt {os.fspath(path)!r} that cannot be read ({why})",
         expected="a JSON document as `posterity forget` writes it",
+    )
+
+
+def _no_receipt(path: AnyPath, error: Exception) -> ArtifactError:
+    """Return the error for a file of other contents; a posterior is named."""
+    try:
+        kind = inspect(path).kind
+    except ArtifactError:
+        return _unreadable(path, f"not a receipt: {error}")
+    return ArtifactError(
+        found=f"a posterior ({kind}), {os.fspath(path)!r}",
+        expected="a receipt",
+        fix="Name the receipt first: posterity verify RECEIPT BEFORE AFTER.",
     )
 
 
@@ -299,8 +312,8 @@ def verify(
         return Ledger(ledger.prior, {site: ledger.entries[site] for site in names})
 
     named = bool(sites) and sites <= set(before.sites)
-    looks = {*map(appearance, sites)}
-    stay = map(appearance, set(after.sites) - sites)
+    theirs = frozenset().union(*map(looks, sites))
+    stay = frozenset().union(*map(looks, set(after.sites) - sites))
     same_epochs = all(entry.epoch == epochs.get(s, 0) for s, entry in after.entries.items())
     gone = set(before.forgotten) <= set(after.forgotten)
     claims = {
@@ -309,7 +322,7 @@ def verify(
         "the prior is the same": before.prior == after.prior,
         "sites are named, each of which contributed before": named,
         "none of the sites contributes after": sites.isdisjoint(after.sites),
-        "no site that stays has a name that looks like theirs": looks.isdisjoint(stay),
+        "no site that stays has a name that looks like theirs": theirs.isdisjoint(stay),
         "each of the sites is barred, at the version that it had": all(map(is_barred, sites)),
         "nobody else left": set(before.sites) <= sites | set(after.sites),
         "nobody came back": same_epochs and gone,

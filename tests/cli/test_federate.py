@@ -53,7 +53,11 @@ def test_another_call_goes_on_from_the_checkpoint(folder):
     assert len(Path("history.jsonl").read_text().splitlines()) == 40
     assert identical(posterity.load("shared.safetensors").posterior, before.posterior)
     Path("gossip.toml").write_text(longer.replace("seed = 3", "seed = 4"))
-    assert "another computation" in fail(5, "federate", "gossip.toml")["found"]
+    error = fail(5, "federate", "gossip.toml")
+    assert "another computation in 'shared.safetensors.checkpoint'" in error["found"]
+    assert error["fix"].startswith("Remove that file to begin anew")
+    Path("shared.safetensors.checkpoint").unlink()
+    assert document("federate", "gossip.toml")["resumed"] == 0
 
 
 @pytest.mark.slow

@@ -151,10 +151,33 @@ def test_only_ledgers_can_forget(folder):
 
 
 @pytest.mark.parametrize(
-    "receipt, words", [("text.safetensors", "not a receipt"), ("pipe", "pipe")]
+    "receipt, words",
+    [
+        ("text.safetensors", "not a receipt"),
+        ("pipe", "pipe"),
+        ("n.safetensors", "a posterior (Ledger), 'n.safetensors'; verify RECEIPT BEFORE AFTER"),
+    ],
 )
 def test_receipts_that_are_none(strange, receipt, words):
     refuse(f"verify {receipt} n.safetensors n.safetensors", 5, words)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "show r.json",
+        "inspect r.json",
+        "diff n.safetensors r.json",
+        "fuse n.safetensors r.json -o out.safetensors",
+        "forget r.json --site north -o out.safetensors --receipt s.json",
+        "export r.json -o out.csv",
+        "verify r.json r.json n.safetensors",
+    ],
+)
+def test_a_receipt_where_a_posterior_is_wanted_is_named(files, line):
+    made = ("-o", "left.safetensors", "--receipt", "r.json")
+    succeed("forget", "n.safetensors", "--site", "north", *made)
+    refuse(line, 5, "a receipt in file 'r.json'; a posterior; posterity verify")
 
 
 def test_ledger_and_receipt_are_written_both_or_not_at_all(files, monkeypatch):

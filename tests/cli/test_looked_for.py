@@ -60,7 +60,8 @@ def test_ratios_are_exponentials_of_coefficients_and_their_limits(model):
         own = rows[row["name"]]
         assert row["what"] == name == written[row["name"]]["what"]
         assert row["level"] == 0.95 == float(written[row["name"]]["level"])
-        assert row["unit"] == written[row["name"]]["unit"] != ""
+        assert row["unit"] == written[row["name"]]["unit"]
+        assert row["unit"].startswith(name)
         for key, at in (("ratio", "mean"), ("low", "low"), ("high", "high")):
             assert row[key] == pytest.approx(np.exp(own[at]), rel=1e-12)
             assert float(written[row["name"]][key]) == pytest.approx(row[key], rel=1e-9)

@@ -181,6 +181,18 @@ def test_names_at_the_door_of_forget_report_and_verify():
     assert document("show", "a=b.safetensors")["sites"][0]["name"] == "data"
 
 
+def test_sites_that_are_too_many_to_leave_out_are_left_out_one_at_a_time(monkeypatch):
+    succeed("import", "trials.csv", "--flat-prior", "-o", "trials.safetensors")
+    succeed("fuse", "trials.safetensors", "--personal", "true", "-o", "all.safetensors")
+    each = document("show", "all.safetensors", "--site", TRIALS[0][0])["sites"]
+    assert all(site["nats"] is not None for site in each)
+    monkeypatch.setattr("posterity.reporting.summary.rows.ANEW", 0)
+    for site in document("show", "all.safetensors")["sites"]:
+        assert site["nats"] is None
+        assert "posterity show FILE --site NAME" in site["why"]
+    assert document("show", "all.safetensors", "--site", TRIALS[0][0])["pulls"]
+
+
 def test_what_does_not_suit_a_population_is_refused_in_words_of_the_shell():
     succeed("import", "trials.csv", "--flat-prior", "-o", "t.safetensors")
     fuse = "fuse t.safetensors --personal true -o all.safetensors"

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from cli.commands import document, refuse, succeed
+from cli.commands import document, fail, refuse, succeed
 
 import posterity
 from posterity.errors import UsageError
@@ -346,6 +346,28 @@ def test_records_of_weight_zero_are_those_that_are_not_there():
     for weight in (-1, 0):  # none is left
         data.assign(w=weight).to_csv("t.csv", index=False)
         refuse(f"fit t.csv {line} -o t.safetensors", 5, "'w' in line 2 that is not positive")
+
+
+def test_advice_with_names_of_columns_can_be_pasted_into_a_shell(tmp_path):
+    pytest.importorskip("formulaic")
+    name = "CRP (mg/L)"
+    data = pd.DataFrame({"ill": [0, 1] * 20, "age": range(40), name: [2, 3, 5, 4] * 10})
+    data.to_csv("a.csv", index=False)
+    data.rename(columns={name: "CRP in mg"}).to_csv("b.csv", index=False)
+    shell("fit a.csv --target ill --model logistic -o a.safetensors")
+    lacking = fail(4, *shlex.split("fit b.csv --like a.safetensors -o b.safetensors"))["fix"]
+    rename = "--rename 'CRP (mg/L)=CRP in mg'"
+    term = "missing(`CRP (mg/L)`)"
+    assert rename in lacking and term in lacking
+    shell(f"fit b.csv --like a.safetensors {rename} -o b.safetensors")
+    formula = shlex.quote(f"ill ~ age + `{name}` + {term}")
+    shell(f"fit a.csv --model logistic --formula {formula} -o a.safetensors")
+    shell("fit b.csv --like a.safetensors -o b.safetensors")
+    refuse(
+        f"fit b.csv --like a.safetensors --unit '{name}=g' -o c.safetensors",
+        2,
+        f"--convert '{name}=FACTOR'",
+    )
 
 
 def test_names_and_levels_that_are_nearly_right_are_shown(tmp_path):

@@ -57,6 +57,16 @@ def test_a_flag_says_what_a_key_says(place, flag, text, toml, tmp_path, monkeypa
     assert repr(by_flag[place]) == repr(by_file[place]), "of one type too"
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_option_of_one_value_is_taken_twice(verb):
+    single = [option for option in options_of(verb) if option.kind is not schema.FLAG]
+    for option in single:
+        if not (option.kind.many or option.kind.by_name):
+            result = call(*verb.split(), option.name, "one", option.name, "other")
+            assert result.exit_code == 2
+            assert f"expected {option.kind.metavar}, once" in result.stderr
+
+
 def test_flags_go_before_the_file(folder):
     document("federate", "gossip.toml")
     whole = posterity.load("shared.safetensors")

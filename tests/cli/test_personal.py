@@ -319,3 +319,15 @@ def test_spreads_between_sites_are_no_ratios():
     succeed(*line.split(), "-o", "p.safetensors")
     rows = document("show", "p.safetensors", "--ratios")["ratios"]
     assert [row["name"] for row in rows] == ["x"] and 1 < rows[0]["ratio"] < 10
+
+
+def test_a_federation_of_sites_that_differ_names_its_own_flag():
+    rng = np.random.default_rng(0)
+    line = ["federate", "--target", "ill", "--model", "logistic", "--intercept"]
+    for site, slope in {"north": 1.0, "south": 1.0, "west": -2.0}.items():
+        x = rng.normal(size=300)
+        put(f"{site}.csv", {"x": x, "ill": 1 * (rng.random(300) < expit(slope * x))})
+        line += ["--site", f"{site}={site}.csv"]
+    notes = " ".join(document(*line, "-o", "all.safetensors")["notes"])
+    assert "'west' contradicts the others" in notes
+    assert "(posterity federate --personal true)" in notes

@@ -68,6 +68,7 @@ def test_terms_in_another_order_have_the_same_digest():
         ({"members": {"a": "key"}}, "base64"),
         ({"members": MEMBERS | {"e": MEMBERS["a"]}}, "one public key"),
         ({"members": MEMBERS | {"\u0430": MEMBERS["a"]}}, "look alike"),
+        ({"members": MEMBERS | {"A": MEMBERS["a"]}}, "look alike"),
         ({"authorities": {"a": OFFICER}}, "member and an authority"),
         ({"authorities": {"\u0430": OFFICER}}, "look alike"),
         ({"authorities": {"officer": MEMBERS["a"]}}, "one public key"),

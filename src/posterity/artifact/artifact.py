@@ -31,6 +31,7 @@ from posterity.errors import ArtifactError, PosterityError, within
 from posterity.families import Distribution
 from posterity.ledger import Ledger
 from posterity.runtime.files import AnyPath, write_file
+from posterity.runtime.text import typed
 
 __all__ = ["Inspection", "Posterior", "digest", "inspect", "load", "open_artifact", "save"]
 
@@ -201,7 +202,7 @@ def _opened(path: AnyPath) -> Iterator[_Opened]:
         raise ArtifactError(
             found=f"a table of records, {name!r}, in place of a posterior",
             expected="a file that posterity wrote",
-            fix=f"Fit it first: posterity fit {name} --target NAME --model MODEL -o "
+            fix=f"Fit it first: {typed('posterity fit', name)} --target NAME --model MODEL -o "
             "FILE.safetensors; or, of a table of coefficients, posterity import.",
         ) from error
 

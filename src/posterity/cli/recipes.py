@@ -11,6 +11,7 @@ from posterity.cli.options import Settings, unknown, unwanted
 from posterity.cli.schema import options_of, places_of
 from posterity.errors import StructureError, UsageError, within
 from posterity.families.names import names_of
+from posterity.runtime.text import typed
 from posterity.tabular.formula import with_formula
 from posterity.tabular.multicentre import Sites, sites_of, with_labels
 from posterity.tabular.options import INTERCEPT
@@ -127,8 +128,8 @@ def _check_units(units: dict[str, str], recipe: Recipe, reading: Reading, like: 
                 found=f"--unit {name}={unit}, and "
                 + (f"{common} in {str(like)!r}" if common else f"no unit of it in {str(like)!r}"),
                 expected="the factor between the two units",
-                fix=f"Pass --convert {name}=FACTOR (38.67 from mmol/L to mg/dL of cholesterol; "
-                "1 if they are the same).",
+                fix=f"Pass {typed('--convert', f'{name}=FACTOR')} (38.67 from mmol/L to "
+                "mg/dL of cholesterol; 1 if they are the same).",
             )
 
 

@@ -316,7 +316,7 @@ class Option:
             annotation: Any = bool
             names[0] = f"{self.name}/--no-{self.name[2:]}"
         elif kind in (FILE, OUTPUT):
-            annotation = Path
+            annotation = list[Path]
         else:
             annotation = list[str]
         if kind.choices:

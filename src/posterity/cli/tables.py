@@ -13,6 +13,7 @@ from posterity.families import names
 from posterity.reporting.summary import summarise
 from posterity.reporting.words import ratios_of
 from posterity.runtime.files import write_file
+from posterity.runtime.text import typed
 from posterity.tabular.reading import names_in_r
 from posterity.tabular.recipe import RECIPE, recipe_in
 from posterity.tabular.sites import as_provenance
@@ -65,7 +66,7 @@ def import_(settings: Settings) -> Data:
         if len(result.sites) > 1:
             notes.append(
                 f"{len(result.sites)} studies, each a site of the ledger: if they differ, run "
-                f"posterity fuse {output} --personal true -o FILE"
+                f"{typed('posterity fuse', output)} --personal true -o FILE"
             )
         family = to_table(result)["family"]
         called = [f"{own}: {name}" for own, name in zip(moments.sites, moments.names, strict=True)]

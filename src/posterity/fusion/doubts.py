@@ -41,7 +41,7 @@ class Kind(enum.StrEnum):
         return self in (Kind.NUMBER, Kind.MATCH, Kind.SCALE, Kind.FAR, Kind.UNJUDGED)
 
 
-DIFFER = "let coefficients differ between sites (fuse(..., personal=True))"
+DIFFER = "let coefficients differ between sites ({verb}(..., personal=True))"
 SENTENCES = {
     Kind.CONTRADICTION: (
         "site {site!r} contradicts the others{place}: {about}{where} is {sigmas:.1f} of both "

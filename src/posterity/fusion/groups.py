@@ -138,9 +138,11 @@ class Groups:
         return chunks(number, 8 * self.natural.shape[1], CACHED)
 
 
-def different(groups: Groups, names: tuple[str, ...], level: float = LEVEL) -> Iterator[Doubt]:
+def different(
+    groups: Groups, names: tuple[str, ...], level: float = LEVEL, verb: str = "fuse"
+) -> Iterator[Doubt]:
     """Yield a doubt about the site that deviates most from the others, or, if none does by more
-    than chance, about all sites if they differ in some number.
+    than chance, about all sites if they differ in some number. The advice names the ``verb``.
     """
     block = groups.block
     some = groups.several
@@ -149,7 +151,7 @@ def different(groups: Groups, names: tuple[str, ...], level: float = LEVEL) -> I
     found = groups.within(some)
     far = found.beyond(level / len(some))
     coefficients = block.members.gaussian and not block.plate and not block.path
-    personal = f", or {DIFFER}" if coefficients else ""
+    personal = f", or {DIFFER.format(verb=verb)}" if coefficients else ""
     facts: Any = {"place": block.place}
     if len(far):
         # Two sites are equally far from each other: the first by name is reported.

@@ -98,4 +98,4 @@ def contradiction(ledger: Ledger, level: float = 1e-9) -> Iterator[str]:
     if len(proper) > 1:
         block = Block.of_sites("", [*proper], [*proper.values()], [prior] * len(proper))
         with np.errstate(all="ignore"):
-            yield from map(str, different(Groups(block, None), names, level))
+            yield from map(str, different(Groups(block, None), names, level, "federate"))

@@ -39,7 +39,7 @@ from posterity.reporting.sources import Source, Subjects, known_records, subject
 from posterity.reporting.summary import Summary, summarise
 from posterity.reporting.words import effects_of
 from posterity.runtime.files import write_file
-from posterity.runtime.text import count
+from posterity.runtime.text import count, typed
 from posterity.tabular.options import INTERCEPT
 from posterity.tabular.reading import PLAIN, Reading
 from posterity.tabular.recipe import Recipe
@@ -282,8 +282,8 @@ class _Page:
         if told:
             lines = [f"posterity report {shlex.join(told)} -o report.html"]
             if self.data is not None:
-                lines[0] += f" --data {shlex.quote(self.data.name)}"
-            lines += [f"posterity inspect {shlex.quote(name)}" for name in names]
+                lines[0] += f" {typed('--data', self.data.name)}"
+            lines += [typed("posterity inspect", name) for name in names]
             if self.subjects.inputs:
                 inputs = shlex.join(one.name for one in self.subjects.inputs)
                 lines.append(f"posterity fuse {inputs} -o fused.safetensors")

@@ -28,6 +28,11 @@ class Effect(NamedTuple):
     ratio: str = ""
 
 
+def _added(recipe: Recipe) -> str:
+    """Return the quantity that a coefficient of a model with a link adds to."""
+    return EFFECTS.get(recipe.model, f"log {recipe.target or ''}")
+
+
 def effects_of(recipe: Recipe | None) -> Mapping[str, Effect]:
     """Return, by coefficient, the unit that it is measured in.
 
@@ -37,7 +42,7 @@ def effects_of(recipe: Recipe | None) -> Mapping[str, Effect]:
     if recipe is None:
         return {}
     target = recipe.target or ""
-    effect = EFFECTS.get(recipe.model, f"log {target}")
+    effect = _added(recipe)
     if recipe.model == "linear":
         scale = recipe.scale.get(target, 1)
         effect = recipe.unit.get(target, target)
@@ -94,9 +99,11 @@ def ratios_of(recipe: Recipe | None, rows: Iterable[Any], level: float) -> Itera
             found=f"ratios of {what}",
             expected=f"a regression with a log or logit link: {', '.join(RATIOS)}",
         )
+    added = _added(recipe)
     for row in rows:
         effect = effect_of(effects, row)
         if effect is not None and effect.ratio:
             ends = {key: math.exp(getattr(row, key)) for key in ("low", "high")}
-            about = {"level": level, "unit": effect.unit, **ends}
+            unit = effect.unit.replace(added, effect.ratio, 1)
+            about = {"level": level, "unit": unit, **ends}
             yield {"name": row.name, "what": effect.ratio, "ratio": math.exp(row.mean), **about}

@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import shlex
 import unicodedata
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -40,6 +41,16 @@ def seam(text: str, place: int) -> int:
 def cut(text: str, most: int = 200) -> str:
     """Return the text in at most so many characters: two lines of a terminal, and the rest."""
     return text if len(text) <= most else f"{text[: most - 4]}...)"
+
+
+def typed(option: str, value: object) -> str:
+    """Return an option, or a command, with its value as one types them in a shell, which
+    needs quotes around some.
+
+    >>> typed("--without", "age"), typed("--rename", "ldl=LDL (mg/dL)")
+    ('--without age', "--rename 'ldl=LDL (mg/dL)'")
+    """
+    return f"{option} {shlex.quote(str(value))}"
 
 
 def natural(name: str) -> list[str | int]:

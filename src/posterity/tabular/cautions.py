@@ -12,6 +12,7 @@ import numpy as np
 from posterity.families.names import some
 from posterity.models.sandwich import slopes_of_groups, spread_of
 from posterity.models.separation import separating
+from posterity.runtime.text import typed
 from posterity.tabular.identifiers import Suspect
 from posterity.tabular.options import COUNTS, LABELS, ODDS, ORDERED
 from posterity.tabular.recipe import Recipe
@@ -197,7 +198,7 @@ def notes_of_clusters(
         yield (
             f"values of {column!r} recur: if records of one value are of one "
             f"patient or unit, they are no independent records{much if far else ''}; pass "
-            f"--cluster {column}"
+            f"{typed('--cluster', column)}"
         )
 
 

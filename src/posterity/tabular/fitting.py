@@ -14,6 +14,7 @@ from posterity.families.names import in_order, names_of, some
 from posterity.inference.descent import watched
 from posterity.ledger import Ledger
 from posterity.models.sandwich import sandwiched, slopes_of_groups
+from posterity.runtime.text import typed
 from posterity.status import ProgressCallback
 from posterity.tabular.cautions import (
     cautions,
@@ -305,7 +306,8 @@ def identifiers_of(
         told = "; ".join(f"{name!r} ({why})" for name, why in odd.items())
         notes = [f"left out, as no covariates: {told}; --columns names the columns to use"]
     notes += [
-        f"used as a covariate: {name!r} ({why}); if it identifies records, pass --without {name}"
+        f"used as a covariate: {name!r} ({why}); if it identifies records, pass "
+        f"{typed('--without', name)}"
         for name, why in doubtful.items()
         if name not in odd
     ]

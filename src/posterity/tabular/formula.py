@@ -15,6 +15,7 @@ import numpy as np
 
 from posterity.adapters.shared import library
 from posterity.errors import UsageError
+from posterity.runtime.text import typed
 from posterity.tabular.options import COUNTS, DEGREES, FUNCTIONS, POWERS, Term
 from posterity.tabular.recipe import Recipe
 
@@ -140,7 +141,8 @@ def _factor(formula: str, text: str, recipe: Recipe) -> tuple[Any, ...]:
         if column not in recipe.categories:
             raise UsageError(
                 found=f"C({column}) in the formula, without its levels",
-                expected=f"--category {column}=A,B,..., at every site alike, the reference first",
+                expected=f"{typed('--category', f'{column}=A,B,...')}, at every site alike, "
+                "the reference first",
             )
         return ("levels", column)
     _check_numbers(formula, text, column, recipe)

@@ -1,7 +1,6 @@
 """Records of several sites, one table a site, under one recipe."""
 
 import dataclasses
-import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 
 from posterity.errors import CHOOSE, UsageError, within
 from posterity.families.names import some
+from posterity.runtime.text import typed
 from posterity.tabular.design import design
 from posterity.tabular.fitting import identifiers_of, records_of
 from posterity.tabular.options import no_coefficient
@@ -164,7 +164,7 @@ def _check_columns(recipes: Mapping[str, Recipe]) -> None:
             raise UsageError(
                 found=f"columns {some(more)} of site {site!r}, which another site lacks",
                 expected="the same columns at all sites",
-                fix=f"Name those that all have: --columns {shlex.quote(','.join(shared))}.",
+                fix=f"Name those that all have: {typed('--columns', ','.join(shared))}.",
             )
 
 

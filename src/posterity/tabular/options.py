@@ -121,6 +121,16 @@ CONTAINERS = {
 """The condition on dictionaries and lists of options."""
 
 
+def indicator(name: str) -> str:
+    """Return the term of a formula that indicates missing values of a column, whose name goes
+    between backticks unless it is a word.
+
+    >>> indicator("ldl"), indicator("CRP (mg/L)")
+    ('missing(ldl)', 'missing(`CRP (mg/L)`)')
+    """
+    return f"{MISSING}({name})" if name.isidentifier() else f"{MISSING}(`{name}`)"
+
+
 def no_coefficient(found: str, names: Sequence[str]) -> UsageError:
     """Return the error for a name of coefficients that differ by site that is none of ``names``."""
     start = (*names, "")[0].partition("[")[0]

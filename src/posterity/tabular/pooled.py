@@ -22,7 +22,7 @@ from posterity.inference.population import (
 from posterity.inference.random_effects import RandomEffects, effects_of
 from posterity.ledger import Ledger
 from posterity.models.personal import SPREADS
-from posterity.runtime.text import listed
+from posterity.runtime.text import listed, typed
 from posterity.tabular.options import COUNTS, INTERCEPT, PRIOR_SD, USUAL_SD
 from posterity.tabular.predict import covariance_of, gaussians, log_predictive, predict, spread_in
 from posterity.tabular.recipe import Recipe
@@ -121,7 +121,7 @@ def by_default(prior: Any, recipe: Recipe) -> list[str]:
         f"prior medians of spreads between sites are defaults ({told}), a quarter of "
         f"default prior deviations of columns, and with few sites they dominate spreads and "
         f"intervals of unseen sites: pass the standard deviations that you expect between sites, "
-        f"as in --personal {next(iter(derived))}=SD"
+        f"as in {typed('--personal', f'{next(iter(derived))}=SD')}"
     ]
 
 

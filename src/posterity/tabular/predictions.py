@@ -16,6 +16,7 @@ from posterity.errors import StructureError, UsageError, within
 from posterity.ledger import Ledger
 from posterity.runtime.files import named as named_file
 from posterity.runtime.files import write_file
+from posterity.runtime.text import typed
 from posterity.status import ProgressCallback
 from posterity.tabular.design import design
 from posterity.tabular.fitting import records_of
@@ -312,7 +313,7 @@ def table_to_predict(
         raise UsageError(
             found=f"--target {target} for a model that predicts {recipe.target!r}",
             expected="the model's target",
-            fix=f"Leave it out, or pass --rename {recipe.target}={target}.",
+            fix=f"Leave it out, or pass {typed('--rename', f'{recipe.target}={target}')}.",
         )
     data = design(cells, recipe, reading, predicting=True, scored=scored, empty=empty)
     notes += data.notes[: len(data.notes) - bool(data.dropped)]

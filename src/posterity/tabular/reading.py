@@ -9,7 +9,8 @@ import numpy as np
 
 from posterity.errors import StructureError, UsageError
 from posterity.families.names import some
-from posterity.tabular.options import INTERCEPT, LABELS, MISSING
+from posterity.runtime.text import typed
+from posterity.tabular.options import INTERCEPT, LABELS, indicator
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.tables.reader import Cells, clean
 
@@ -183,12 +184,14 @@ def with_absent(cells: Cells, recipe: Recipe) -> tuple[Cells, list[str]]:
 
 
 def _no_column(name: str, expected: str, header: Sequence[str], path: Path) -> StructureError:
-    never = f"; if this site never recorded it, fit all with {MISSING}({name}) in the --formula"
+    never = f"; if this site never recorded it, fit all with {indicator(name)} in the --formula"
     never = never if "columns" in expected else ""
-    own = f"Use the table's name, or, if the model has another, pass --rename {name}=NAME"
+    renamed = typed("--rename", f"{name}=NAME")
+    own = f"Use the table's name, or, if the model has another, pass {renamed}"
     near = difflib.get_close_matches(name, header, 1)
     if near:
-        own = f"Write {near[0]}, or, if the model calls it so, pass --rename {name}={near[0]}"
+        renamed = typed("--rename", f"{name}={near[0]}")
+        own = f"Write {near[0]}, or, if the model calls it so, pass {renamed}"
     return StructureError(
         found=f"no column {name!r} in {str(path)!r}, which has {some(header)}",
         expected=expected,

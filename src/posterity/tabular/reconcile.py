@@ -21,7 +21,7 @@ from posterity.families.names import in_order, names_of, some
 from posterity.ledger import Ledger
 from posterity.runtime.text import cut
 from posterity.tabular.forms import Affine, affine, expressed, scale_of, unmoved, widened
-from posterity.tabular.options import ESTIMATE, MISSING
+from posterity.tabular.options import ESTIMATE, indicator
 from posterity.tabular.recipe import RECIPE, Recipe, recipe_in
 from posterity.tabular.sites import (
     MOST_NUMBERS,
@@ -279,7 +279,7 @@ def _apart(
     fix = f"Fit {site!r} again by the recipe of {first!r}: {command}, with its file after --like."
     apart = {*(one.columns or ())} ^ {*(other.columns or ())}
     if "columns" in odd and apart:
-        what = " + ".join(f"{MISSING}({name})" for name in sorted(apart))
+        what = " + ".join(map(indicator, sorted(apart)))
         fix += (
             f" If a site never recorded {some(sorted(apart))}, fit all with a --formula that has "
         )

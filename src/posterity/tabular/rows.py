@@ -8,13 +8,14 @@ import numpy as np
 
 from posterity.errors import StructureError, UsageError
 from posterity.models.ordinal import GAP, rows_of
+from posterity.runtime.text import typed
 from posterity.tabular.hazards import baseline_at, hazard_nodes
 from posterity.tabular.identifiers import Suspect
 from posterity.tabular.options import ODDS
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.tables.reader import table_error
 
-CODED = "Events coded 1 and 2, as in R: pass --category {}=1,2, censored first."
+CODED = "Events coded 1 and 2, as in R: pass {}, censored first."
 """What to do about R's codes of events."""
 
 
@@ -71,7 +72,7 @@ class Design(NamedTuple):
         raise StructureError(
             found=f"no column {' or '.join(needed)} in {str(path)!r}",
             expected="the observed target, with which predictions are compared",
-            fix=f"Add it, or name the table's own by --rename {recipe.target}=NAME.",
+            fix=f"Add it, or name the table's own by {typed('--rename', f'{recipe.target}=NAME')}.",
         )
 
     def part(self, rows: np.ndarray) -> "Design":
@@ -197,7 +198,7 @@ def _at_risk(
             "a time after a nonnegative entry, and an event that is 0 or 1",
             "If rounding moved events to their entry, add half the unit of rounding, 0.5 of a day."
             if rounded[at]
-            else CODED.format(recipe.event)
+            else CODED.format(typed("--category", f"{recipe.event}=1,2"))
             if {*event.tolist()} == {1.0, 2.0}
             else "Correct the file there.",
         )

@@ -1,14 +1,13 @@
 """Values of a recipe's columns in a table: numbers, positions of levels, and what is missing."""
 
 import dataclasses
-import shlex
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from posterity.errors import ArtifactError, UsageError
 from posterity.families.names import some
-from posterity.runtime.text import count, listed
+from posterity.runtime.text import count, listed, typed
 from posterity.tabular.identifiers import clusters
 from posterity.tabular.reading import Reading
 from posterity.tabular.recipe import Recipe
@@ -87,13 +86,13 @@ def _check_texts(cells: Cells, recipe: Recipe, names: Sequence[str], *, most: in
         return
     target = (recipe.target, recipe.event)
     sayable = {name: ",".join(levels) for name, levels in texts.items() if len(levels) <= most}
-    flags = [f"--category {shlex.quote(f'{name}={own}')}" for name, own in sayable.items()]
+    flags = [typed("--category", f"{name}={own}") for name, own in sayable.items()]
     others = ",".join(name for name in texts if name not in target)
-    out = [f"leave columns out: --without {shlex.quote(others)}"] if others else []
+    out = [f"leave columns out: {typed('--without', others)}"] if others else []
     ways = [*([f"pass {' '.join(flags)}"] if flags else []), *out]
     several = [name for name, _ in clusters(cells, [*texts]) if name not in {*target, *sayable}]
     ways += [
-        f"if a value is of one patient or unit with several records: --cluster {shlex.quote(name)}"
+        f"if a value is of one patient or unit with several records: {typed('--cluster', name)}"
         for name in several
     ]
     found = "; ".join(f"{name!r} {some(levels)}{_alike(levels)}" for name, levels in texts.items())
@@ -259,9 +258,9 @@ def _levels(cells: Cells, name: str, levels: Sequence[str], own: Sequence[str]) 
     texts = [as_level(cell) for cell in cells.column(name)]
     fix = "Correct the file there, or name the level in --category at every site."
     if place.keys().isdisjoint(texts):  # such as labels in place of codes
-        named = shlex.quote(f"{name}={','.join(['TEXT'] * len(own))}")
+        named = typed("--category", f"{name}={','.join(['TEXT'] * len(own))}")
         here = some(sorted({*texts}))
-        fix = f"Pass --category {named}: the table's text, of {here}, for each of these in turn."
+        fix = f"Pass {named}: the table's text, of {here}, for each of these in turn."
     for cell, line in zip(texts, cells.lines, strict=True):
         if cell not in place:
             raise table_error(

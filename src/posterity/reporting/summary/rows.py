@@ -104,7 +104,10 @@ def sites_of(ledger: Ledger) -> Iterator[SiteSummary]:
     why = "the posterior of all is no distribution, so nothing is known of its parts"
     if not ledger.prior.additive and len(ledger.sites) ** 2 * ledger.prior.dimension**3 > ANEW:
         proper = False
-        why = "not estimated without it, which takes long for so many sites and coefficients"
+        why = (
+            "not estimated without it, which takes long for so many sites and coefficients; "
+            "posterity show FILE --site NAME does that for one"
+        )
     for name, entry in ledger.entries.items():
         if entry.factor is None:
             yield SiteSummary(name, None, None, "forgotten")

@@ -20,6 +20,7 @@ import numpy as np
 
 from posterity.errors import ArtifactError, MissingExtraError
 from posterity.families.names import some, unfit
+from posterity.runtime.text import typed
 from posterity.tabular.tables.numbers import (
     COMMA,
     DECIMAL,
@@ -202,7 +203,7 @@ def _of_frame(path: Path, unnamed: bool) -> Cells:
                 if name is None:
                     continue
                 text = clean(str(name))
-                use = f"is read as a column (--without {text!r} leaves it out of a fit)"
+                use = f"is read as a column ({typed('--without', text)} leaves it out of a fit)"
                 if name in frame.columns:
                     use = "is left out, since a column has the same name"
                 else:
