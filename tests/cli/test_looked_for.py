@@ -116,6 +116,21 @@ def test_several_tables_are_scored_by_site(model):
     refuse("evaluate n.safetensors north.csv south.csv --by sex", 2, "--by sex")
 
 
+@pytest.mark.parametrize(("line", "site"), [("A/t.csv B/t.csv", "t"), ("x=A/t.csv x=B/t.csv", "x")])
+def test_two_tables_of_one_name_are_both_scored(line, site):
+    for folder, table in zip("AB", ("north", "south"), strict=True):
+        Path(folder).mkdir()
+        Path(f"{table}.csv").rename(f"{folder}/t.csv")
+    shell("fit A/t.csv --model logistic --target ill --columns x -o n.safetensors")
+    both = document(*shlex.split(f"evaluate n.safetensors {line}"))
+    pd.concat([pd.read_csv(f"{folder}/t.csv") for folder in "AB"]).to_csv("all.csv")
+    whole = document(*shlex.split("evaluate n.safetensors all.csv"))["all"]
+    assert both["all"] == whole == both["groups"][site] and whole["records"] == 160
+    assert any(f"2 tables are of site {site!r}" in note for note in both["notes"])
+    named = document(*shlex.split("evaluate n.safetensors a=A/t.csv b=B/t.csv"))
+    assert [*named["groups"]] == ["a", "b"] and not named["notes"]
+
+
 @pytest.mark.parametrize("model", ["logistic", "linear", "poisson"])
 def test_fit_and_federate_have_the_same_columns_by_default(model):
     target = {"logistic": "ill", "linear": "x", "poisson": "visits"}[model]

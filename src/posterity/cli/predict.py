@@ -167,12 +167,12 @@ def evaluate(settings: Settings) -> Data:
     by = settings["by"]
     if by is not None and len(tables) > 1:
         raise conflict(f"--by {by}", "several tables, which are scored by site")
-    several = {}
+    several = []
     kind = ""
     for inputs in tables:
         kind, own = _predicted(settings, file, inputs, scored=True)
         site, _ = of_site(inputs)
-        several[site] = own
+        several.append((site, own))
         if own.target is None:
             raise StructureError(
                 found=f"no target in {str(inputs)!r}",
