@@ -347,6 +347,19 @@ def test_records_of_weight_zero_are_those_that_are_not_there():
     refuse(f"fit t.csv {line} -o t.safetensors", 5, "'w' in line 2 that is not positive")
 
 
+def test_a_table_whose_weights_are_all_zero_is_one_of_no_records():
+    data = pd.DataFrame({"x": range(40), "ill": [0, 1, 1, 0] * 10, "w": 1})
+    data.to_csv("t.csv", index=False)
+    data.assign(w=0).to_csv("none.csv", index=False)
+    line = "--model logistic --target ill --record-weights w"
+    shell(f"fit t.csv {line} -o t.safetensors")
+    none = "no records in 'none.csv'; 40 records of weight 0 are left out"
+    for way in (line, "--like t.safetensors"):
+        refuse(f"fit none.csv {way} -o none.safetensors", 4, none)
+    shell(f"federate t.csv none.csv {line} --intercept -o f.safetensors")
+    same("t", "f")
+
+
 def test_names_and_levels_that_are_nearly_right_are_shown(tmp_path):
     data = pd.DataFrame({"ill": [0, 1] * 10, "sexe": ["homme", "femme"] * 10, "age": range(20)})
     data.to_csv("t.csv", index=False)

@@ -60,18 +60,19 @@ def design(
     cells, kept = whole(cells, needed, levels, reading.drop_missing or predicting)
     cells, gaps = filled(cells, indicated, levels)
     dropped = total - len(cells.rows)
+    reading, notes = labelled(cells, recipe, reading, wanted)
+    notes += [note for name, note in cells.notes if name in wanted]
+    values = values_of(cells, recipe, reading, [n for n in wanted if n != recipe.cluster])
+    if (weight := values.get(recipe.weights or "")) is not None and not weight.all():
+        cells, kept, values, gaps = _with_weight(np.flatnonzero(weight), cells, kept, values, gaps)
+        strange.append(f"{len(weight) - len(kept)} records of weight 0 are left out")
+    notes += strange
     if not cells.rows and not (empty and (dropped or not predicting)):
         why = f", {dropped} dropped, since a value is missing" if dropped else ""
         raise StructureError(
             found="; ".join([f"no records in {str(path)!r}{why}", *strange]),
             expected="at least one",
         )
-    reading, notes = labelled(cells, recipe, reading, wanted)
-    notes += [*strange, *(note for name, note in cells.notes if name in wanted)]
-    values = values_of(cells, recipe, reading, [n for n in wanted if n != recipe.cluster])
-    if (weight := values.get(recipe.weights or "")) is not None and not weight.all():
-        cells, kept, values, gaps = _with_weight(np.flatnonzero(weight), cells, kept, values, gaps)
-        notes.append(f"{len(weight) - len(kept)} records of weight 0 are left out")
     lines = np.asarray(cells.lines)
     for name in (name for name in values if name not in recipe.categories):
         check_positive(recipe, name, values[name], cells)
