@@ -318,7 +318,10 @@ def test_predictions_are_judged_as_evaluate_does():
     (found,) = (t for t in page.found["table"] if t["text"].startswith("Scores"))
     for key in ("log_score", "brier", "auroc", "calibration_error"):
         assert shown(scores[key]) in found["text"]
-    assert "80 records of test.csv, 1 more with missing values were left out" in made.html
+    assert (
+        "80 records of test.csv.</p><p>1 of 81 records is left out, since a value is missing"
+        in made.html
+    )
     assert "no records of persons" not in made.html
 
 

@@ -47,15 +47,14 @@ def section(
     )
     data: Any = found.data
     result, _ = found.scores(level)
-    text = f"On {result['records']:,} records of {path.name}"
-    if data.dropped:
-        text += f", {data.dropped:,} more with missing values were left out"
+    told = [f"On {result['records']:,} records of {path.name}", *found.notes]
     rows = [
         [name, shown(result[key]), meaning]
         for key, (name, meaning) in MEANINGS.items()
         if result.get(key) is not None
     ]
-    parts = [paragraph(f"{text}."), table("Scores", ["Score", "Value", "Meaning"], rows)]
+    parts = [paragraph(f"{line}.") for line in told]
+    parts.append(table("Scores", ["Score", "Value", "Meaning"], rows))
     if data.times is not None:
         parts.append(_survival(value, recipe, found, level))
     elif {"p", "mean"} & found.columns.keys():
