@@ -346,7 +346,7 @@ def test_survival_is_predicted_beside_what_was_seen():
     np.testing.assert_allclose(found.parts["survival_10"], chances[:, 2], atol=1e-6)
     page = pages.Page("".join(evaluation.section(student, about, Path("test.csv"), 0.9)))
     (curve,) = (t for t in page.found["table"] if t["text"].startswith("Survival"))
-    assert curve["text"].count("middle risk") == 2
+    assert curve["text"].count("high risk") == 2 and "middle risk" not in curve["text"]
 
 
 # --- what is refused -----------------------------------------------------------------------------
