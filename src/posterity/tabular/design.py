@@ -117,8 +117,8 @@ def design(
     elif recipe.weighting == SAMPLING:  # of which none is a number of records to score
         beside["weights"] = None
     result = Design(x, target, **beside, **about)
-    if recipe.trials and target is not None:
-        return of_trials(result, recipe, values.get(recipe.trials), path, predicting)
+    if target is not None and (trials := values.get(recipe.trials or "")) is not None:
+        return of_trials(result, trials, path)
     _check_target(result, recipe, path)
     return in_rows(result, recipe, values, path, predicting)
 
