@@ -118,7 +118,7 @@ def design(
         beside["weights"] = None
     result = Design(x, target, **beside, **about)
     if target is not None and (trials := values.get(recipe.trials or "")) is not None:
-        return of_trials(result, trials, path)
+        return of_trials(result, trials, path, empty)
     _check_target(result, recipe, path)
     return in_rows(result, recipe, values, path, predicting)
 

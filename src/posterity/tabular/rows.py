@@ -140,8 +140,10 @@ def _between(data: Design, recipe: Recipe) -> Design:
     return made._replace(x=x, y=y, offset=offset)
 
 
-def of_trials(data: Design, trials: np.ndarray, path: Path) -> Design:
-    """Return a row of successes and one of failures for each record, weighted by their numbers."""
+def of_trials(data: Design, trials: np.ndarray, path: Path, empty: bool) -> Design:
+    """Return a row of successes and one of failures for each record, weighted by their numbers; a
+    StructureError if there is none, unless it may be ``empty``.
+    """
     won = np.asarray(data.y)
     wrong = (won < 0) | (won > trials) | (won != np.round(won)) | (trials != np.round(trials))
     if wrong.any():
@@ -153,6 +155,8 @@ def of_trials(data: Design, trials: np.ndarray, path: Path) -> Design:
         )
     number = np.column_stack([won, trials - won])
     row, lost = np.nonzero(number)
+    if not (len(row) or empty):
+        raise StructureError(found=f"no trials in {str(path)!r}", expected="at least one")
     made = _again(data, row, np.zeros((len(row), 0)))
     weights = number[row, lost] * made.counts
     return made._replace(y=1.0 - lost, weights=weights, kept=data.kept[row])
