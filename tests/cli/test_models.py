@@ -578,6 +578,7 @@ def test_survival_at_the_shell_is_fused_federated_and_predicted():
     succeed("fit", "n.csv", *weibull)
     refuse("predict w.safetensors n.csv -o q.csv", 2, "without times; --times")
     assert document("evaluate", "w.safetensors", "s.csv")["all"]["concordance"] > 0.6
+    refuse("evaluate w.safetensors s.csv --times 1", 2, "--times")
     put("odd.csv", {**lives(2, 30), "entry": 99.0 * np.ones(len(lives(2, 30)["x"]))})
     refuse(f"fit odd.csv {' '.join(line)} -o o.safetensors", 5, "line 2; after a nonnegative entry")
 
