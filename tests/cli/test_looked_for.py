@@ -114,21 +114,12 @@ def test_several_tables_are_scored_by_site(model):
     whole = document(*shlex.split("evaluate n.safetensors all.csv"))["all"]
     assert both["all"] == whole
     refuse("evaluate n.safetensors north.csv south.csv --by sex", 2, "--by sex")
-
-
-@pytest.mark.parametrize(("line", "site"), [("A/t.csv B/t.csv", "t"), ("x=A/t.csv x=B/t.csv", "x")])
-def test_two_tables_of_one_name_are_both_scored(line, site):
-    for folder, table in zip("AB", ("north", "south"), strict=True):
-        Path(folder).mkdir()
-        Path(f"{table}.csv").rename(f"{folder}/t.csv")
-    shell("fit A/t.csv --model logistic --target ill --columns x -o n.safetensors")
-    both = document(*shlex.split(f"evaluate n.safetensors {line}"))
-    pd.concat([pd.read_csv(f"{folder}/t.csv") for folder in "AB"]).to_csv("all.csv")
-    whole = document(*shlex.split("evaluate n.safetensors all.csv"))["all"]
-    assert both["all"] == whole == both["groups"][site] and whole["records"] == 160
-    assert any(f"2 tables are of site {site!r}" in note for note in both["notes"])
-    named = document(*shlex.split("evaluate n.safetensors a=A/t.csv b=B/t.csv"))
-    assert [*named["groups"]] == ["a", "b"] and not named["notes"]
+    refuse("evaluate n.safetensors north.csv north=south.csv", 2, "two tables of site 'north'")
+    Path("other").mkdir()
+    Path("south.csv").rename("other/north.csv")
+    refuse("evaluate n.safetensors north.csv other/north.csv", 2, "north=FILE south=FILE")
+    again = document(*shlex.split("evaluate n.safetensors north.csv south=other/north.csv"))
+    assert again["all"] == whole and [*again["groups"]] == ["north", "south"]
 
 
 @pytest.mark.parametrize("model", ["logistic", "linear", "poisson"])

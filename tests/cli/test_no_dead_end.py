@@ -395,9 +395,9 @@ def test_names_and_levels_that_are_nearly_right_are_shown(tmp_path):
     line = "fit t.csv --model logistic -o t.safetensors"
     refuse(f"{line} --target il", 4, "Write ill; --rename il=ill")
     refuse(f"{line} --target disease", 4, "Use the table's name")
-    way = "--category sexe=femme,homme"
+    way = "--category sexe=TEXT,TEXT; ['femme', 'homme']"
     refuse(f"{line} --target ill --category sexe=1,2", 5, way)
-    shell(f"{line} --target ill {way}")
+    shell(f"{line} --target ill --category sexe=femme,homme")
     refuse(f"{line} --target ill --category sexe=homme,f", 5, "'femme' in line 3; at every site")
     refuse("forget t.safetensors --site nowhere -o u.safetensors", 6, "'nowhere'")
     refuse("forget t.safetensors --site t -o u.safetensors", 2, "--receipt")
@@ -405,3 +405,22 @@ def test_names_and_levels_that_are_nearly_right_are_shown(tmp_path):
     Path("t.toml").write_text(f"{text}[model]\ntarget = 'ill'\nkind = 'logistic'\n")
     data.assign(age=[None, *range(19)]).to_csv("t.csv", index=False)
     assert document(*shlex.split("fit t.toml t.csv -o t.safetensors"))["dropped"] == 1
+
+
+def test_a_site_with_labels_of_one_kind_is_told_in_a_federation(tmp_path):
+    rng = np.random.default_rng(0)
+    for site in ("north", "south", "west"):
+        age = rng.normal(size=60)
+        ill = (rng.random(60) < 0.5) * (site != "west")
+        pd.DataFrame({"ill": ill.astype(int), "age": age}).to_csv(f"{site}.csv", index=False)
+    line = "federate north.csv south.csv west.csv --target ill --model logistic -o f.safetensors"
+    assert "the target is 0 in every record: this alone" in shell(line).stderr
+
+
+def test_a_column_of_one_site_alone_is_named_with_those_of_all(tmp_path):
+    data = pd.DataFrame({"ill": [0, 1] * 10, "age": np.arange(20) % 9, "bmi": np.arange(20) % 7})
+    data.to_csv("north.csv", index=False)
+    data.assign(crp=0.5).to_csv("south.csv", index=False)
+    line = "federate north.csv south.csv --target ill --model logistic -o f.safetensors"
+    refuse(line, 2, "['crp'] of site 'south'; --columns age,bmi")
+    shell(f"{line} --columns age,bmi")

@@ -9,20 +9,21 @@ import pytest
 import scipy
 
 from posterity.errors import ConvergenceWarning, SiteError, UsageError
-from posterity.families import Beta, DiagonalGaussian, Gaussian, Product
+from posterity.families import Beta, DiagonalGaussian, Gamma, Gaussian, Product
 from posterity.federation import Asynchronous, Gossip, LedgerGossip, Synchronous, federate
 from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
 from posterity.federation.elsewhere import ELSEWHERE, starts_elsewhere
 from posterity.federation.federate import start
 from posterity.federation.messages import Measure, dumps, loads
-from posterity.federation.optima import free_energy, second_start, starts
-from posterity.federation.optimum import started_at
+from posterity.federation.optima import Places, free_energy, second_start, starts
+from posterity.federation.optimum import asked, started_at
 from posterity.federation.remaining import reports_of
 from posterity.federation.site import Site
 from posterity.federation.status import parts_needed, status_from
 from posterity.graphs import ring
 from posterity.inference.descent import NARROWER
+from posterity.inference.update import LocalUpdate
 from posterity.models import FunctionModel, LogisticRegression
 from tests.federation.examples import square
 
@@ -321,3 +322,44 @@ def test_no_descent_begins_at_modes_that_the_posterior_explains():
     away = started_at(run.state, lone, "ab")
     (begun,) = starts(run.federation, away, free_energy(run.federation, away))
     assert begun.posterior.mean == pytest.approx(np.log(20 / 6), abs=0.05)
+
+
+# --- where members are placed ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "records", "prior"),
+    [
+        (
+            lambda p, x: jnp.logaddexp(-200 * (x - p) ** 2, -200 * (x - 1 + p) ** 2),
+            0.2 + 0.05 * RNG.normal(size=(2, 20)),
+            Beta.from_standard(2.0, 3.0),
+        ),
+        (
+            lambda z, x: -((x - (z - 3) ** 2) ** 2) / 0.18,
+            np.abs(3 + 0.1 * RNG.normal(size=(2, 20))),
+            Gamma.from_standard(2.0, 0.5),
+        ),
+    ],
+    ids=["beta", "gamma"],
+)
+def test_another_optimum_of_other_families_is_told(likelihood, records, prior):
+    run = quietly(dict(zip("ab", records, strict=True)), likelihood, prior)
+    assert run.status.state == SEVERAL
+
+
+def test_no_member_has_no_rank():
+    """A model may admit none of those that are placed."""
+    run = quietly(SQUARES, square, CENTRED)
+    assert Places(run.federation, run.state, run.sites).ranked([], 0.0) == []
+
+
+def test_more_nodes_are_not_tried_where_a_likelihood_is_not_finite(monkeypatch):
+    sites = {site: RNG.normal(size=5) for site in "ab"}
+    run = start(sites, lambda z, x: jnp.where(z[0] > 0, -((x - z[0]) ** 2), jnp.nan), CENTRED)
+    outside = started_at(run.state, Gaussian.from_standard([-2.0], [[0.01]]), run.sites)
+    finer = []
+    monkeypatch.setattr(LocalUpdate, "finer", finer.append)
+    for report in asked(run.federation, outside, run.sites, "noiseless"):
+        assert report.direction is None
+    assert not finer

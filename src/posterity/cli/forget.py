@@ -48,7 +48,8 @@ def _report(data: Data) -> str:
         how = "Exact: the posterior is, to the last bit, that of a ledger without them."
     elif not data["refined"]:
         how = f"Not exact, {state}: the remaining factors were matched or fitted together with "
-        how += "them. Fuse the files of the sites that stay, or refine by --config."
+        how += "them. Fuse the files of the sites that stay, or refine by --config FILE, a "
+        how += "TOML file with their tables in [sites], and like = LEDGER in [data]."
     elif data["distance"] is None:
         how = f"Not exact, {state}: how much more refinement would change it is unknown."
     else:

@@ -9,7 +9,7 @@ from posterity.cli.options import Settings, conflict, unwanted
 from posterity.cli.recipes import reading_of, recipe_of
 from posterity.cli.report import Group, first, group, short, table
 from posterity.cli.streams import Data, bar, printable, verb
-from posterity.errors import StructureError
+from posterity.errors import StructureError, UsageError
 from posterity.ledger import Ledger
 from posterity.runtime.text import count
 from posterity.tabular.predictions import FORMATS, Predicted, joined, of_site, predicted, texts_of
@@ -167,12 +167,18 @@ def evaluate(settings: Settings) -> Data:
     by = settings["by"]
     if by is not None and len(tables) > 1:
         raise conflict(f"--by {by}", "several tables, which are scored by site")
-    several = []
+    several = {}
     kind = ""
     for inputs in tables:
-        kind, own = _predicted(settings, file, inputs, scored=True)
         site, _ = of_site(inputs)
-        several.append((site, own))
+        if site in several:
+            raise UsageError(
+                found=f"two tables of site {site!r}",
+                expected="each site once",
+                fix="Name them, as in north=FILE south=FILE.",
+            )
+        kind, own = _predicted(settings, file, inputs, scored=True)
+        several[site] = own
         if own.target is None:
             raise StructureError(
                 found=f"no target in {str(inputs)!r}",

@@ -297,10 +297,13 @@ class Site:
         """Return the evaluation of a posterior by the program of line searches, as another one
         would take long to compile, with nodes enough for this error; and the evaluations.
         """
+
+        def off(found: Any) -> Any:
+            seen = found[1]
+            return getattr(seen, error) if seen.finite else 0.0  # more nodes do not mend it
+
         others = posterior, np.asarray(-1), None
-        (_, seen), looks = self._by_enough_nodes(
-            _improve, update, posterior, *others, error=lambda found: getattr(found[1], error)
-        )
+        (_, seen), looks = self._by_enough_nodes(_improve, update, posterior, *others, error=off)
         return seen, looks
 
     def _curvature(self, posterior: ExponentialFamily) -> tuple[dict[str, Any], float]:

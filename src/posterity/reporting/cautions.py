@@ -22,8 +22,8 @@ from posterity.tabular.recipe import Recipe
 from posterity.tabular.rows import Design
 from posterity.tabular.units import suspicious
 
-ONE_SIDED = "this alone may be why coefficients of that level differ from those of other sites"
-"""End of a note on a level that only other sites have."""
+ONE_SIDED = "this alone may be why coefficients differ from those of other sites"
+"""End of a note on a level, a label or an event that only other sites have."""
 
 
 def notes_of_federation(
@@ -69,12 +69,17 @@ def cautions_of_federation(
     shared = [*cautions(recipe, names, (x, y), posterior, third, alike=FINITE)]
     shared += notes_of_few_clusters(recipe, [designs[site] for site in known])
     told = {site: [*shared] for site in known}
-    lacks = [*notes_of_levels(recipe, x, y, FINITE)]
+    lacks = [*notes_of_levels(recipe, x, _first(y), FINITE)]
     for site, own in known.items():
-        told[site] += [] if lacks else notes_of_levels(recipe, own[0], own[1], ONE_SIDED)
+        told[site] += [] if lacks else notes_of_levels(recipe, own[0], _first(own[1]), ONE_SIDED)
         suspects = designs[site].suspects
         told[site] += notes_of_clusters(recipe, names, model, own, posterior, suspects)
     return told
+
+
+def _first(targets: np.ndarray) -> np.ndarray:
+    """Return targets (n,), without the offsets in further columns."""
+    return targets.reshape(len(targets), -1)[:, 0]
 
 
 def contradiction(ledger: Ledger, level: float = 1e-9) -> Iterator[str]:

@@ -55,16 +55,6 @@ def notes_of_prior(
         )
 
 
-def notes_of_labels(y: np.ndarray, predictor: np.ndarray, alike: str = FINITE) -> Iterator[str]:
-    """Yield a note if labels (n,) of zeros and ones are all equal, which ends with ``alike``, or if
-    the signs of the log odds at the posterior mean, ``predictor`` (n,), tell them apart.
-    """
-    if (y == y[:1]).all():
-        yield from [f"the target is {one:g} in every record: {alike}" for one in y[:1]]
-    elif (np.where(y > 0, 1.0, -1.0) * predictor > 0).all():
-        yield _TOLD_APART
-
-
 def cautions(
     recipe: Recipe,
     names: Sequence[str],
@@ -102,22 +92,31 @@ def _of_target(
     of labels with an offset or weights, the second column is the offset.
     """
     y: Any = targets[:, 0]
-    if recipe.model in (*COUNTS, "survival") and len(y) and not y.any():
-        what = "an event" if recipe.model == "survival" else "a count above 0"
-        yield f"no record has {what}: {alike}"
     none = [*notes_of_levels(recipe, x, y, alike)]
     yield from none
-    if recipe.model == "multinomial" and not none:
+    if none:
+        return
+    told = False
+    if recipe.model == "multinomial":
         size = len(recipe.inputs())
         odds = x[:, :size] @ mean.reshape(-1, size).T
-        if (np.insert(odds, 0, 0.0, axis=1).argmax(1) == y).all():
-            yield _TOLD_APART
+        told = (np.insert(odds, 0, 0.0, axis=1).argmax(1) == y).all()
     if recipe.model == "logistic":
-        yield from notes_of_labels(y, x @ mean + targets[:, 1:2].sum(1), alike)
+        predictor = x @ mean + targets[:, 1:2].sum(1)
+        told = (np.where(y > 0, 1.0, -1.0) * predictor > 0).all()
+    if told:
+        yield _TOLD_APART
 
 
 def notes_of_levels(recipe: Recipe, x: np.ndarray, y: np.ndarray, alike: str) -> Iterator[str]:
-    """Yield a note on levels that none of these rows has, which ends with ``alike``."""
+    """Yield a note on targets ``y`` (n,) that are all alike: levels that none of these rows has, no
+    event, or labels that are all equal. It ends with ``alike``.
+    """
+    if recipe.model in (*COUNTS, "survival") and len(y) and not y.any():
+        what = "an event" if recipe.model == "survival" else "a count above 0"
+        yield f"no record has {what}: {alike}"
+    if recipe.model == "logistic" and len(y) and (y == y[0]).all():
+        yield f"the target is {y[0]:g} in every record: {alike}"
     if recipe.model not in (*ORDERED, "multinomial"):
         return
     seen = levels_of(recipe, x, y) if recipe.model in ORDERED else y

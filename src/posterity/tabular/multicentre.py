@@ -1,6 +1,7 @@
 """Records of several sites, one table a site, under one recipe."""
 
 import dataclasses
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -144,11 +145,27 @@ def _designs(
         designs[site] = data
         filled[site] = own
         notes += [f"{site}: {line}" for line in (*more, *data.notes)]
+    _check_columns(filled)
     first, *others = filled.values()
     labelled = next((own for own in others if own.levels), None)
     if labelled and not first.levels:
         first = dataclasses.replace(first, categories=labelled.categories)
     return designs, first, notes
+
+
+def _check_columns(recipes: Mapping[str, Recipe]) -> None:
+    """Raise a UsageError if a site's table has a column that another's lacks."""
+    sites = {site: own.columns or () for site, own in recipes.items()}
+    first = next(iter(sites))
+    shared = [name for name in sites[first] if all(name in own for own in sites.values())]
+    for site, own in sites.items():
+        more = [name for name in own if name not in shared]
+        if more:
+            raise UsageError(
+                found=f"columns {some(more)} of site {site!r}, which another site lacks",
+                expected="the same columns at all sites",
+                fix=f"Name those that all have: --columns {shlex.quote(','.join(shared))}.",
+            )
 
 
 def _spread(

@@ -5,7 +5,6 @@ import functools
 import io
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -135,13 +134,11 @@ def _rounded(value: float) -> float | str:
     return "" if math.isnan(value) else float(f"{value:.9g}")
 
 
-def joined(several: Sequence[tuple[str, Predicted]]) -> tuple[Predicted, np.ndarray | None]:
-    """Return the predictions of tables, each with its site, as those of one table, with the site of
-    each record; a note names a site of several tables.
-    """
-    sites, tables = zip(*several, strict=True)
-    if len(tables) == 1:
-        return tables[0], None
+def joined(several: Mapping[str, Predicted]) -> tuple[Predicted, np.ndarray | None]:
+    """Return the predictions of several tables as those of one, with the name of each record's."""
+    if len(several) == 1:
+        return next(iter(several.values())), None
+    tables = [*several.values()]
     sizes = [len(next(iter(own.parts.values()))) for own in tables]
     starts = np.cumsum([0, *sizes[:-1]])
     each = zip(tables, starts, strict=True)
@@ -151,21 +148,15 @@ def joined(several: Sequence[tuple[str, Predicted]]) -> tuple[Predicted, np.ndar
         data = data._replace(times=np.concatenate(times))
     scores = [own.log_score for own in tables if own.log_score is not None]
     names = tables[0].parts
-    notes = [f"{site}: {note}" for site, own in several for note in own.notes]
-    notes += [
-        f"{number} tables are of site {site!r}, and scored together; SITE=TABLE names another"
-        for site, number in Counter(sites).items()
-        if number > 1
-    ]
     one = Predicted(
         {name: np.concatenate([own.parts[name] for own in tables]) for name in names},
         np.concatenate([own.kept + start for own, start in each]),
-        tuple(dict.fromkeys(notes)),
+        tuple(f"{site}: {note}" for site, own in several.items() for note in own.notes),
         np.concatenate([np.asarray(own.target) for own in tables]),
         np.concatenate(scores) if len(scores) == len(tables) else None,
         data,
     )
-    return one, np.repeat(sites, sizes)
+    return one, np.repeat([*several], sizes)
 
 
 def predicted(

@@ -8,7 +8,7 @@ import numpy as np
 
 from posterity.errors import ArtifactError, UsageError
 from posterity.families.names import some
-from posterity.runtime.text import count, cut, listed
+from posterity.runtime.text import count, listed
 from posterity.tabular.identifiers import clusters
 from posterity.tabular.reading import Reading
 from posterity.tabular.recipe import Recipe
@@ -259,8 +259,9 @@ def _levels(cells: Cells, name: str, levels: Sequence[str], own: Sequence[str]) 
     texts = [as_level(cell) for cell in cells.column(name)]
     fix = "Correct the file there, or name the level in --category at every site."
     if place.keys().isdisjoint(texts):  # such as labels in place of codes
-        named = shlex.quote(f"{name}={','.join(sorted({*texts}))}")
-        fix = f"Name its levels as this table does, in their order: {cut(f'--category {named}')}."
+        named = shlex.quote(f"{name}={','.join(['TEXT'] * len(own))}")
+        here = some(sorted({*texts}))
+        fix = f"Pass --category {named}: the table's text, of {here}, for each of these in turn."
     for cell, line in zip(texts, cells.lines, strict=True):
         if cell not in place:
             raise table_error(
