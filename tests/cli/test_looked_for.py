@@ -116,6 +116,11 @@ def test_several_tables_are_scored_by_site(model):
     assert both["all"] == whole
     refuse("evaluate n.safetensors north.csv south.csv --by sex", 2, "--by sex")
     refuse("evaluate n.safetensors north.csv north=south.csv", 2, "two tables of site 'north'")
+    Path("other").mkdir()
+    Path("south.csv").rename("other/north.csv")
+    refuse("evaluate n.safetensors north.csv other/north.csv", 2, "north=FILE south=FILE")
+    again = document(*shlex.split("evaluate n.safetensors north.csv south=other/north.csv"))
+    assert again["all"] == whole and [*again["groups"]] == ["north", "south"]
 
 
 @pytest.mark.parametrize("model", ["logistic", "linear", "poisson"])
@@ -155,7 +160,20 @@ def test_successes_of_trials_are_the_labels_of_each_trial(verb):
     np.testing.assert_allclose(one.covariance, other.covariance, rtol=1e-6)
     assert "Trials: n." in shell("show t.safetensors").stdout
     shell("predict t.safetensors t.csv -o p.csv")
-    refuse("evaluate t.safetensors t.csv", 2, "a row for each trial")
+    scored = [document("evaluate", "t.safetensors", f"{name}.csv") for name in "tu"]
+    for one, other in zip(*(own["all"].pop("calibration") for own in scored), strict=True):
+        assert one == pytest.approx(other, rel=1e-6)
+    assert scored[0]["all"] == pytest.approx(scored[1]["all"], rel=1e-6)
+    assert scored[0]["all"]["records"] == len(rows)
+    assert f"50 rows of the table count as {len(rows)} records" in scored[0]["notes"][0]
+    shell("report t.safetensors --data t.csv -o t.html")
+    assert f"On {len(rows)} records of t.csv." in Path("t.html").read_text()
+    shell("evaluate t.safetensors t.csv --by n")
+    data.assign(won=0, n=0).to_csv("v.csv", index=False)
+    refuse("evaluate t.safetensors v.csv", 4, "no trials in 'v.csv'")
+    refuse("fit v.csv --like t.safetensors -o v.safetensors", 4, "no trials in 'v.csv'")
+    data.assign(won=data["n"] + 1).drop(columns="n").to_csv("v.csv", index=False)
+    refuse("evaluate t.safetensors v.csv", 3, "0 or 1")
     data.assign(won=data["n"] + 1).to_csv("t.csv", index=False)
     refuse(f"{start.format('t')} {line} v.safetensors --trials n", 5, "successes; trials in line 2")
     refuse("fit t.csv --model linear --target won --trials n -o v.safetensors", 2, "logistic")

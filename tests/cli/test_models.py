@@ -578,6 +578,7 @@ def test_survival_at_the_shell_is_fused_federated_and_predicted():
     succeed("fit", "n.csv", *weibull)
     refuse("predict w.safetensors n.csv -o q.csv", 2, "without times; --times")
     assert document("evaluate", "w.safetensors", "s.csv")["all"]["concordance"] > 0.6
+    refuse("evaluate w.safetensors s.csv --times 1", 2, "--times")
     put("odd.csv", {**lives(2, 30), "entry": 99.0 * np.ones(len(lives(2, 30)["x"]))})
     refuse(f"fit odd.csv {' '.join(line)} -o o.safetensors", 5, "line 2; after a nonnegative entry")
 
@@ -618,7 +619,12 @@ def test_weights_are_no_matter_for_predictions_and_what_overflows_is_noted(recwa
     assert data["records"] == 3 and "predictions of 1 of 3 records overflow" in data["notes"][0]
     assert rows("p.csv")["variance"][2] == np.inf
     notes = document("evaluate", "t.safetensors", "new.csv")["notes"]
-    assert any("counts once in the scores" in note for note in notes)
+    assert any("records of weight 0 are left out" in note for note in notes)
+    assert any("1 of 3 records is left out, since a value" in note for note in notes)
+    put("new.csv", {"x": [1.0, 2.0], "y": [2, 4]})
+    scored = document("evaluate", "t.safetensors", "new.csv")
+    assert scored["all"]["records"] == 2
+    assert any("counts once in the scores" in note for note in scored["notes"])
     assert not recwarn.list
 
 

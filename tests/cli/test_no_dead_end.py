@@ -343,9 +343,50 @@ def test_records_of_weight_zero_are_those_that_are_not_there():
         shell(f"fit u.csv {line}{more} -o u.safetensors")
         one, other = (posterity.load(f"{name}.safetensors") for name in "tu")
         assert one == other
-    for weight in (-1, 0):  # none is left
-        data.assign(w=weight).to_csv("t.csv", index=False)
-        refuse(f"fit t.csv {line} -o t.safetensors", 5, "'w' in line 2 that is not positive")
+    data.assign(w=-1).to_csv("t.csv", index=False)
+    refuse(f"fit t.csv {line} -o t.safetensors", 5, "'w' in line 2 that is not positive")
+
+
+@pytest.mark.parametrize("model", ["logistic --target ill", "survival --target time --event ill"])
+def test_a_row_is_scored_as_the_number_of_records_that_its_weight_is(model):
+    rng = np.random.default_rng(1)
+    data = pd.DataFrame({"x": rng.normal(size=60), "ill": rng.choice([0, 1], 60)})
+    data = data.assign(time=rng.exponential(size=60) + 0.1, w=rng.choice([0, 1, 3], 60))
+    data.to_csv("t.csv", index=False)
+    data.loc[data.index.repeat(data["w"])].assign(w=1).to_csv("u.csv", index=False)
+    more = "--cuts 1" if "time" in model else ""
+    line = f"fit t.csv --model {model} {more} --columns x -o t.safetensors --record-weights w"
+    shell(line)
+    found, other = (document("evaluate", "t.safetensors", f"{name}.csv") for name in "tu")
+    for groups in zip(*(own["all"].pop("calibration", []) for own in (found, other)), strict=True):
+        assert groups[0] == pytest.approx(groups[1], rel=1e-12)
+    assert found["all"] == pytest.approx(other["all"], rel=1e-12)
+    zero = (data["w"] == 0).sum()
+    assert found["notes"] == [
+        f"{zero} records of weight 0 are left out",
+        f"{60 - zero} rows of the table count as {data['w'].sum()} records in the scores",
+    ]
+    shell("report t.safetensors --data t.csv -o t.html")
+    assert f"On {data['w'].sum()} records of t.csv." in Path("t.html").read_text()
+    shell(f"{line} --weights sampling")
+    scored = document("evaluate", "t.safetensors", "t.csv")
+    assert scored["all"]["records"] == 60 - zero
+    assert any("counts once in the scores" in note for note in scored["notes"])
+    data.assign(w=0).to_csv("t.csv", index=False)
+    refuse("evaluate t.safetensors t.csv", 4, "no records in 't.csv'; 60 records of weight 0")
+
+
+def test_a_table_whose_weights_are_all_zero_is_one_of_no_records():
+    data = pd.DataFrame({"x": range(40), "ill": [0, 1, 1, 0] * 10, "w": 1})
+    data.to_csv("t.csv", index=False)
+    data.assign(w=0).to_csv("none.csv", index=False)
+    line = "--model logistic --target ill --record-weights w"
+    shell(f"fit t.csv {line} -o t.safetensors")
+    none = "no records in 'none.csv'; 40 records of weight 0 are left out"
+    for way in (line, "--like t.safetensors"):
+        refuse(f"fit none.csv {way} -o none.safetensors", 4, none)
+    shell(f"federate t.csv none.csv {line} --intercept -o f.safetensors")
+    same("t", "f")
 
 
 def test_advice_with_names_of_columns_can_be_pasted_into_a_shell(tmp_path):

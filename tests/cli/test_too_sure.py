@@ -187,6 +187,23 @@ def test_columns_that_look_like_clusters_are_named(kind, said):
     assert shown == said
 
 
+@pytest.mark.parametrize("spread", [0.0, 3.0])
+@pytest.mark.parametrize("trials", [1, 12])
+def test_numbers_that_tables_are_sorted_by_are_clusters_where_records_of_one_are_alike(
+    trials, spread
+):
+    rng = np.random.default_rng(4)
+    ward = np.sort(rng.integers(30, 60, 300))
+    x = rng.normal(size=300)
+    f = 0.5 * x + spread * rng.normal(size=60)[ward]
+    won = rng.binomial(trials, 1 / (1 + np.exp(-f)))
+    put("t", won=won, of=np.full(300, trials), x=x.round(3), ward=ward)
+    line = "fit t.csv --model logistic --target won --trials of -o t.safetensors"
+    assert len(told(line, "pass --cluster ward")) == (spread > 0)
+    (note,) = told(f"{line} --columns x", "pass --cluster ward")  # by their order
+    assert ("times as large" in note) == (spread > 0)
+
+
 def separated(kind, count=200):
     rng = np.random.default_rng(1)
     x = rng.normal(size=count).round(3)

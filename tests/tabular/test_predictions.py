@@ -45,7 +45,7 @@ def test_predictions_are_scored_in_all_and_by_group(tables, tmp_path):
     value, about = open_artifact(file)
     found = predicted(value, about.provenance, tables["south"], recipe=fitted.recipe, scored=True)
     whole, groups = found.scores(0.9, texts_of(tables["south"], "ward"))
-    assert found.notes[-1].startswith("1 of 41 records are not predicted")
+    assert found.notes == ("1 of 41 records is left out, since a value is missing or unknown",)
     assert len(found.parts["mean"]) == 41 and np.isnan(found.parts["mean"][-1])
     assert whole["records"] == 40
     assert {ward: own["records"] for ward, own in groups.items()} == {"a": 20, "b": 20}

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from posterity.tabular.scores import auroc, concordance
+from posterity.tabular.scores import auroc, calibration, concordance
 
 SCRIPT = """
 if (!requireNamespace("survival", quietly = TRUE)) quit(status = 3)
@@ -46,3 +46,15 @@ def test_areas_are_those_of_scikit_learn_with_ties():
     y = 1 * (rng.random(500) < 0.3)
     p = np.round(rng.random(500) + 0.2 * y, 1)
     assert auroc(y, p) == pytest.approx(roc_auc_score(y, p), rel=1e-12)
+
+
+@pytest.mark.parametrize("shares", [(0.2, 0.5, 0.6), (0.2, 0.5, 0.6, 0.0, 0.9, 1.0), (0.5,)])
+def test_records_of_one_prediction_are_of_one_group_in_any_order(shares):
+    """A table that is sorted by the outcome is no worse calibrated."""
+    p = np.repeat(shares, 100)
+    y = np.concatenate([np.arange(100) < 100 * share for share in shares]) * 1.0
+    p *= 1 + np.finfo(float).eps * np.random.default_rng(0).normal(size=len(p))
+    for order in (np.arange(len(p)), np.arange(len(p))[::-1]):
+        found = calibration(y[order], p[order])
+        assert [own["records"] for own in found] == [100] * len(shares)
+        assert [own["observed"] for own in found] == pytest.approx(sorted(shares), abs=1e-12)

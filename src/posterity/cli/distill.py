@@ -220,8 +220,6 @@ def _pool(
         target = settings.values.get("model.target")
         named = {"array": settings["inputs.array"], "target": target}
         data, notes = table_to_predict(path, recipe, reading_of(settings), **named)
-        if data.dropped:
-            notes.append(f"{data.dropped} of {data.total} inputs with missing values are left out")
         pool = Table(inputs_of(recipe, data)[1], None, inputs_of(recipe)[0])
     else:
         pool = read_inputs(path, settings["inputs.array"], known=target, scored=False)

@@ -40,7 +40,7 @@ def _predicted(settings: Settings, file: Path, inputs: Path, scored: bool) -> tu
             site_column=settings["data.site_column"],
             spread=settings["model.noise_variance"],
             level=settings["level"],
-            times=settings["times"] or (),
+            times=settings.values.get("times", ()),
             scored=scored,
             progress=moved,
             **of_network,
@@ -80,7 +80,7 @@ def _check_used(settings: Settings, recipe: Recipe | None, about: Inspection) ->
         if (place.startswith("data.") and recipe is None) or of.get(place, model) != model:
             expected = "options that the predictions hang on"
             raise unwanted(settings.flag(place), f"for {what}", expected)
-    if settings["times"] and about.kind == "Student":
+    if "times" in settings.values and about.kind == "Student":
         expected = "none: it learned those of posterity distill"
         raise unwanted("--times", f"for the student in {about.path!r}", expected)
 

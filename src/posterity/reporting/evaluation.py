@@ -29,6 +29,8 @@ MEANINGS = {
     "rmse": ("Root mean squared error", "in the target's own unit"),
     "coverage": ("Coverage", "share of records inside their interval"),
 }
+THIRDS = ("low risk", "middle risk", "high risk")
+"""Names of three groups of records by their predicted risk."""
 
 
 def section(
@@ -47,15 +49,14 @@ def section(
     )
     data: Any = found.data
     result, _ = found.scores(level)
-    text = f"On {result['records']:,} records of {path.name}"
-    if data.dropped:
-        text += f", {data.dropped:,} more with missing values were left out"
+    told = [f"On {result['records']:,} records of {path.name}", *found.notes]
     rows = [
         [name, shown(result[key]), meaning]
         for key, (name, meaning) in MEANINGS.items()
         if result.get(key) is not None
     ]
-    parts = [paragraph(f"{text}."), table("Scores", ["Score", "Value", "Meaning"], rows)]
+    parts = [paragraph(f"{line}.") for line in told]
+    parts.append(table("Scores", ["Score", "Value", "Meaning"], rows))
     if data.times is not None:
         parts.append(_survival(value, recipe, found, level))
     elif {"p", "mean"} & found.columns.keys():
@@ -130,9 +131,9 @@ def _survival(
     thirds = groups(parts["risk"], most=3, least=1)
     series = []
     listing = []
-    names = ("low risk", "middle risk", "high risk") if len(thirds) == 3 else ("all",) * 3
+    names = {1: ("all",), 2: ("low risk", "high risk")}.get(len(thirds), THIRDS)
     observable = not (entry > 0).any()
-    for n, (own, name) in enumerate(zip(thirds, names, strict=False)):
+    for n, (own, name) in enumerate(zip(thirds, names, strict=True)):
         mean = curves[:, own].mean(1)
         seen = np.full(len(grid), np.nan)
         line = Series(f"predicted, {name}", [0.0, *grid], [1.0, *mean], kind="line", colour=n)

@@ -8,7 +8,14 @@ import numpy as np
 
 from posterity.errors import ParameterError, StructureError
 from posterity.families.names import some
-from posterity.tabular.options import COUNTS, INTERCEPT, MISSING, Factor, no_coefficient
+from posterity.tabular.options import (
+    COUNTS,
+    INTERCEPT,
+    MISSING,
+    SAMPLING,
+    Factor,
+    no_coefficient,
+)
 from posterity.tabular.reading import PLAIN, Reading
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.rows import Design, in_rows, of_trials
@@ -28,6 +35,8 @@ from posterity.tabular.weighing import dependent, weighted
 
 LARGEST = 1e100
 """Largest number in a design, such that squares and their sums are finite."""
+DROPPED = "dropped, since a value is missing"
+"""What happens to a record with a gap in a fit."""
 
 
 def design(
@@ -41,15 +50,15 @@ def design(
 ) -> Design:
     """Return the design of a table for ``recipe.columns``, in the recipe's units.
 
-    For prediction, records with missing values are always dropped, and weights are not read. The
-    exposure and target are optional, and the target is read only if predictions are ``scored``.
+    For prediction, records with missing values are always dropped. The exposure, the target and the
+    weights are optional, and target and weights are read only if predictions are ``scored``.
     With ``empty``, the design may be that of no records; of a table to predict, if all are dropped.
     """
     path = cells.path
     total = len(cells.rows)
     apart = [recipe.target, recipe.event, recipe.entry] if scored else []
-    apart += [recipe.exposure, *([] if predicting else [recipe.weights, recipe.cluster])]
-    apart += [recipe.trials] if scored or not predicting else []
+    apart += [recipe.exposure, *([] if predicting else [recipe.cluster])]
+    apart += [recipe.weights, recipe.trials] if scored or not predicting else []
     apart = [name for name in apart if name and not (predicting and name not in cells.header)]
     wanted = [name for name in (*(recipe.columns or ()), recipe.offset, *apart) if name]
     places = {name: cells.header.index(name) for name in wanted}
@@ -60,19 +69,19 @@ def design(
     cells, kept = whole(cells, needed, levels, reading.drop_missing or predicting)
     cells, gaps = filled(cells, indicated, levels)
     dropped = total - len(cells.rows)
+    reading, notes = labelled(cells, recipe, reading, wanted)
+    notes += [note for name, note in cells.notes if name in wanted]
+    values = values_of(cells, recipe, reading, [n for n in wanted if n != recipe.cluster])
+    if (weight := values.get(recipe.weights or "")) is not None and not weight.all():
+        cells, kept, values, gaps = _with_weight(np.flatnonzero(weight), cells, kept, values, gaps)
+        strange.append(f"{len(weight) - len(kept)} records of weight 0 are left out")
+    notes += strange
     if not cells.rows and not (empty and (dropped or not predicting)):
-        why = f", {dropped} dropped, since a value is missing" if dropped else ""
+        why = f", {dropped} {DROPPED}" if dropped else ""
         raise StructureError(
             found="; ".join([f"no records in {str(path)!r}{why}", *strange]),
             expected="at least one",
         )
-    reading, notes = labelled(cells, recipe, reading, wanted)
-    notes += [*strange, *(note for name, note in cells.notes if name in wanted)]
-    values = values_of(cells, recipe, reading, [n for n in wanted if n != recipe.cluster])
-    weight = values.get(recipe.weights or "")
-    if weight is not None and 0 < np.count_nonzero(weight) < len(weight):
-        cells, kept, values, gaps = _with_weight(np.flatnonzero(weight), cells, kept, values, gaps)
-        notes.append(f"{len(weight) - len(kept)} records of weight 0 are left out")
     lines = np.asarray(cells.lines)
     for name in (name for name in values if name not in recipe.categories):
         check_positive(recipe, name, values[name], cells)
@@ -88,7 +97,8 @@ def design(
     beside = {n: values.get(getattr(recipe, n) or "") for n in ("exposure", "offset", "weights")}
     if dropped:
         be = "is" if dropped == 1 else "are"
-        notes.append(f"{dropped} of {total} records {be} dropped, since a value is missing")
+        why = "left out, since a value is missing or unknown" if predicting else DROPPED
+        notes.append(f"{dropped} of {total} records {be} {why}")
     if not (predicting or empty):
         notes += _notes_of_constants(recipe, plain, columns)
     x = np.column_stack(columns) if columns else np.zeros((len(lines), 0))
@@ -101,12 +111,14 @@ def design(
         )
     about: dict[str, Any] = {"names": names, "lines": lines, "kept": kept, "total": total}
     about |= {"dropped": total - len(lines), "notes": tuple(notes)}
+    beside["weights"], cautions = weighted(recipe, beside["weights"], cells)
     if not predicting:
-        beside["weights"], cautions = weighted(recipe, beside["weights"], cells)
         about |= {"cautions": cautions, **dependent(recipe, cells)}
+    elif recipe.weighting == SAMPLING:  # of which none is a number of records to score
+        beside["weights"] = None
     result = Design(x, target, **beside, **about)
-    if recipe.trials and target is not None:
-        return of_trials(result, recipe, values.get(recipe.trials), path, predicting)
+    if target is not None and (trials := values.get(recipe.trials or "")) is not None:
+        return of_trials(result, trials, path, empty)
     _check_target(result, recipe, path)
     return in_rows(result, recipe, values, path, predicting)
 

@@ -75,10 +75,11 @@ def _in_turn(numbers: Sequence[float], *, gaps: float = 1.0) -> bool:
 
 
 def clusters(
-    cells: Cells, names: Collection[str], *, fewest: int = 10
+    cells: Cells, names: Collection[str], covariates: Collection[str] = (), *, fewest: int = 10
 ) -> Iterator[tuple[str, Suspect]]:
     """Yield columns among ``names`` of whole numbers or texts that recur, with ``fewest`` values at
-    least, and half as many as records at most, unless they are named as identifiers.
+    least, and half as many as records at most, unless they are named as identifiers. The order of
+    ``covariates`` is not that of clusters: tables are sorted by age.
     """
     for name in names:
         if _measured(cells.column(name)):
@@ -92,7 +93,8 @@ def clusters(
         groups = groups_of(texts)
         runs = 1 + int(np.count_nonzero(np.diff(groups)))
         texts_only = not any(map(is_numeric, texts))
-        looks = runs == groups.max() + 1 or texts_only or named
+        in_turn = runs == groups.max() + 1 and name not in covariates
+        looks = in_turn or texts_only or named
         yield name, Suspect(groups, looks)
 
 

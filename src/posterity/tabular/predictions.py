@@ -57,7 +57,8 @@ class Predicted:
 
     Attributes:
         parts: by name, one row per record; NaN if a record has a missing value.
-        kept: positions of the records that were predicted.
+        kept: positions of the records that were predicted; if they are scored, as often as each
+            counts.
         notes: remarks that are not errors.
         target: observations (kept,), if the table has them.
         log_score: their log density or probability, if not determined by the parts.
@@ -235,6 +236,11 @@ def predicted(
     rows = {name: np.full((data.total, *own.shape[1:]), np.nan) for name, own in parts.items()}
     for name, own in parts.items():
         rows[name][data.kept] = own
+    each = np.repeat(np.arange(len(data.x)), data.counts.astype(int))
+    if len(each) > data.records:
+        notes.append(f"{data.records} rows of the table count as {len(each)} records in the scores")
+    data = data.part(each)
+    log_score = None if log_score is None else log_score[each]
     y = None if data.y is None else in_own_unit(recipe, {"mean": data.y})["mean"]
     return Predicted(rows, data.kept, tuple(notes), y, log_score, data)
 
@@ -316,8 +322,7 @@ def table_to_predict(
             fix=f"Leave it out, or pass {typed('--rename', f'{recipe.target}={target}')}.",
         )
     data = design(cells, recipe, reading, predicting=True, scored=scored, empty=empty)
-    notes += data.notes[: len(data.notes) - bool(data.dropped)]
-    return data, notes
+    return data, [*notes, *data.notes]
 
 
 def _sites(
@@ -356,7 +361,7 @@ def texts_of(inputs: Path, name: str) -> np.ndarray:
 
 
 def _remarks(parts: Parts, recipe: Recipe, data: Design, scored: bool) -> list[str]:
-    """Return notes on exposures, overflow, weights and missing values."""
+    """Return notes on exposures, overflow and weights."""
     notes = []
     if recipe.exposure and data.exposure is None:
         notes.append(f"no column {recipe.exposure!r}: predictions are of one unit of exposure")
@@ -365,9 +370,6 @@ def _remarks(parts: Parts, recipe: Recipe, data: Design, scored: bool) -> list[s
     if beyond:
         counts = f"{beyond} of {len(flat)} records"
         notes.append(f"predictions of {counts} overflow: are their units the model's?")
-    if scored and recipe.weights:
+    if scored and recipe.weights and data.weights is None:
         notes.append(f"each record counts once in the scores, whatever its {recipe.weights!r}")
-    if data.dropped:
-        missing = f"{data.dropped} of {data.total} records are not predicted, since"
-        notes.append(f"{missing} a value is missing or unknown")
     return notes

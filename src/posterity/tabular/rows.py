@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from posterity.errors import StructureError, UsageError
+from posterity.errors import StructureError
 from posterity.models.ordinal import GAP, rows_of
 from posterity.runtime.text import typed
 from posterity.tabular.hazards import baseline_at, hazard_nodes
@@ -141,15 +141,10 @@ def _between(data: Design, recipe: Recipe) -> Design:
     return made._replace(x=x, y=y, offset=offset)
 
 
-def of_trials(
-    data: Design, recipe: Recipe, trials: np.ndarray | None, path: Path, predicting: bool
-) -> Design:
-    """Return a row of successes and one of failures for each record, weighted by their numbers."""
-    if predicting or trials is None:
-        raise UsageError(
-            found=f"scores of successes {recipe.target!r} of trials {recipe.trials!r}",
-            expected="a row for each trial, with a label of 0 or 1, which the model predicts",
-        )
+def of_trials(data: Design, trials: np.ndarray, path: Path, empty: bool) -> Design:
+    """Return a row of successes and one of failures for each record, weighted by their numbers; a
+    StructureError if there is none, unless it may be ``empty``.
+    """
     won = np.asarray(data.y)
     wrong = (won < 0) | (won > trials) | (won != np.round(won)) | (trials != np.round(trials))
     if wrong.any():
@@ -161,8 +156,11 @@ def of_trials(
         )
     number = np.column_stack([won, trials - won])
     row, lost = np.nonzero(number)
+    if not (len(row) or empty):
+        raise StructureError(found=f"no trials in {str(path)!r}", expected="at least one")
     made = _again(data, row, np.zeros((len(row), 0)))
-    return made._replace(y=1.0 - lost, weights=number[row, lost] * made.counts)
+    weights = number[row, lost] * made.counts
+    return made._replace(y=1.0 - lost, weights=weights, kept=data.kept[row])
 
 
 def _again(data: Design, row: np.ndarray, baseline: np.ndarray) -> Design:

@@ -138,10 +138,15 @@ def calibration(y: np.ndarray, p: np.ndarray) -> list[dict[str, Any]]:
 def groups(made: np.ndarray, *, most: int = 10, least: int = 5) -> list[np.ndarray]:
     """Return the records in groups of about equal size by their predictions, in ascending order.
 
-    There are at most ``most`` groups, and about ``least`` records in each at least.
+    There are at most ``most`` groups, and about ``least`` records in each at least. Records whose
+    predictions are equal in single precision are in one, in whatever order a table has them.
     """
     count = min(most, max(len(made) // least, 1))
-    return np.array_split(np.argsort(made, kind="stable"), count)
+    alike = np.asarray(made, dtype=np.float32)
+    order = np.argsort(alike, kind="stable")
+    starts = [part[0] for part in np.array_split(order, count)[1:]]
+    first = np.searchsorted(alike, alike[starts], sorter=order)
+    return np.split(order, np.unique(first[first > 0]))
 
 
 def concordance(
