@@ -161,8 +161,8 @@ class Places:
     def ranked(self, members: Sequence[Any], here: float) -> list[Any]:
         """Return the members at which the density is known: first those of higher density than
         their nearest neighbours, then where the posterior, of free energy ``here``, does not
-        explain the density, then by rising free energy. Of other families than Gaussians, by turns
-        those nearer to the posterior and those further from it.
+        explain the density, then by rising free energy; by turns those nearer to the posterior and
+        those further from it.
         """
         if not members:
             return []
@@ -177,11 +177,10 @@ class Places:
         pairs = zip(points, energies, strict=True)
         known = [gaussian and self._explained(*pair, here) for pair in pairs]
         order = np.lexsort((energies, np.array(known), lower))
-        if not gaussian:  # members are wide, so that their neighbours tell less
-            away = np.array([float(member.kl(q)) for member in members])
-            further = (away > np.median(away))[order]
-            turns = np.where(further, further.cumsum(), (~further).cumsum())
-            order = order[np.lexsort((further, turns))]
+        away = np.array([float(member.kl(q)) for member in members])
+        further = (away > np.median(away))[order]
+        turns = np.where(further, further.cumsum(), (~further).cumsum())
+        order = order[np.lexsort((further, turns))]
         return [members[place] for place in order if energies[place] < np.inf]
 
     def _explained(self, z: np.ndarray, energy: Any, here: float) -> bool:
