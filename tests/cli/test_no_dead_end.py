@@ -444,5 +444,5 @@ def test_a_column_of_one_site_alone_is_named_with_those_of_all(tmp_path):
     data.to_csv("north.csv", index=False)
     data.assign(crp=0.5).to_csv("south.csv", index=False)
     line = "federate north.csv south.csv --target ill --model logistic -o f.safetensors"
-    refuse(line, 2, "['crp'] of site 'south'; --columns age,bmi")
+    refuse(line, 4, "site 'south'; ['crp'] unknown; --columns age,bmi")
     shell(f"{line} --columns age,bmi")

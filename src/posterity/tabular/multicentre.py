@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.errors import CHOOSE, UsageError, within
-from posterity.families.names import some
+from posterity.errors import CHOOSE, StructureError, UsageError, within
+from posterity.families.names import order, some
 from posterity.runtime.text import typed
 from posterity.tabular.design import design
 from posterity.tabular.fitting import identifiers_of, records_of
@@ -154,18 +154,17 @@ def _designs(
 
 
 def _check_columns(recipes: Mapping[str, Recipe]) -> None:
-    """Raise a UsageError if a site's table has a column that another's lacks."""
+    """Raise a StructureError if a site's table has a column that another's lacks."""
     sites = {site: own.columns or () for site, own in recipes.items()}
     first = next(iter(sites))
     shared = [name for name in sites[first] if all(name in own for own in sites.values())]
     for site, own in sites.items():
-        more = [name for name in own if name not in shared]
-        if more:
-            raise UsageError(
-                found=f"columns {some(more)} of site {site!r}, which another site lacks",
-                expected="the same columns at all sites",
-                fix=f"Name those that all have: {typed('--columns', ','.join(shared))}.",
-            )
+        try:
+            order(own, sites[first], f"site {site!r}", f"site {first!r}")
+        except StructureError as error:
+            named = typed("--columns", ",".join(shared))
+            fix = f"{error.fix} Those that all have: {named}." if shared else error.fix
+            raise StructureError(found=error.found, expected=error.expected, fix=fix) from None
 
 
 def _spread(
