@@ -184,7 +184,7 @@ def test_columns_a_million_times_too_large_have_a_population():
 
 
 def test_what_would_take_for_ever_is_refused_before_it_begins():
-    wide = {name: (np.ones((370, 10)), np.ones(370)) for name in "abcdefghijklmnopqrstuvwxyzABC"}
+    wide = {name: (np.ones((370, 10)), np.ones(370)) for name in map(str, range(29))}
     prior = Gaussian.from_standard(np.zeros(10), np.eye(10))
     nodes = {"personal": True, "update": LocalUpdate(Cubature(most=512))}
     with pytest.raises(UsageError, match=r"10730 records with 20 shared .* 22 minutes a pass"):
