@@ -192,7 +192,10 @@ def _draws(shared: ExponentialFamily, number: int = 512) -> Any:
 
 @program
 def _given(model: Any, z: Any, records: Any) -> Any:
-    return jax.lax.map(lambda z: model.local(z, records), z)
+    def local(one: Any) -> Any:
+        return model.local(one, records)
+
+    return jax.lax.map(local, z)
 
 
 @program

@@ -385,8 +385,12 @@ def _starts(q: ExponentialFamily, rough: Any) -> Callable[[Any], Any]:
         )
     parts: list[Any] = list(q.parts())
     np_ = q.xp.np
+
+    def narrower(number: Int[Real, ""]) -> Any:
+        return q * NARROWER ** np_.minimum(number, LEVELS)
+
     if not is_gaussian(q):
-        return lambda number: q * NARROWER ** np_.minimum(number, LEVELS)
+        return narrower
     sizes = [part.own_size for part in parts]
     enough = max(PLACES, 2 * sum(sizes))  # fewer would lie in a plane
 
