@@ -89,6 +89,7 @@ def test_run_draws_and_goes_on_where_it_was(
 
 
 @pytest.mark.experiment
+@pytest.mark.filterwarnings("ignore::posterity.errors.ConvergenceWarning")  # it is cut short
 def test_network_federates_and_forgets(splits: dict[str, Split]) -> None:
     few = {site: Split(*(part[:48] for part in split)) for site, split in splits.items()}
     kind = kinds.network(0.1, key=trials.purpose(0, trials.SCATTER), short=True)
