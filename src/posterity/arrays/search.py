@@ -79,7 +79,7 @@ class Search(NamedTuple):
         no = np_.zeros_like(first.finite)
         return cls(first, np_.ones_like(first.value), np_.asarray(0), no, no)
 
-    def told(
+    def tell(
         self, result: Point, *, scale: Float[Real, ""] | float = 1.0, rule: Rule = RULE
     ) -> "Search":
         """Return the search after the evaluation of the point that it asked for.
@@ -127,7 +127,7 @@ def search(
 
     def turn(state: Search) -> Search:
         best = state.best
-        after = state.told(look(step(best.at, best.direction, state.rate)), rule=rule)
+        after = state.tell(look(step(best.at, best.direction, state.rate)), rule=rule)
         return after._replace(done=after.done | (after.taken & settled(after.best)))
 
     def settled(point: Point) -> Any:

@@ -148,7 +148,7 @@ class Descent:
         """Return the search after one more evaluation; after a step it goes on as from a start."""
         best = search.best
         there = self.ahead(best, float(search.rate))
-        after = search.told(there, rule=self.rule)
+        after = search.tell(there, rule=self.rule)
         pair = _between(best.at, there.at) if there.finite else None
         if after.taken or best.value - there.value >= self.effort.fall:
             self.plain = False

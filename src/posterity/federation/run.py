@@ -179,14 +179,14 @@ class Run(Position):
         those of ``advance``.
         """
 
-        def told(at: Progress) -> None:
+        def follow(at: Progress) -> None:
             assert progress is not None, "someone follows"
             run = at.result._under(self.schedule)
             progress(dataclasses.replace(at, partial=lambda: run))
 
         run = self._under(Sequential())
         try:
-            run = run.converge(steps=sweeps, progress=None if progress is None else told)
+            run = run.converge(steps=sweeps, progress=None if progress is None else follow)
         except BaseException as error:
             left = getattr(error, "run", run)
             error.run = left._under(self.schedule)  # type: ignore[attr-defined]

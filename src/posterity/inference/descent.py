@@ -297,7 +297,7 @@ def descend(
                 raise _Ended(error) from error
             finally:
                 _watcher.reset(token)
-        search = before.told(result, scale=temperature)
+        search = before.tell(result, scale=temperature)
         near = (search.taken & (before.looks == 0) & (result.squared <= FAR)) | (most < 1)
         most_tried = LEVELS if rough is None else 1
         tried = (before.looks >= most_tried) & search.best.finite
