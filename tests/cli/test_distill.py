@@ -523,7 +523,7 @@ def test_inspect_and_diff_know_a_student(folder):
     assert told["kind"] == "Student"
     assert told["student"] == {
         "likelihood": "categorical", "targets": 2, "split": False, "noise_variance": None,
-        "weights": LAYERS.size, "network": "2-3 relu-2",
+        "degrees": None, "weights": LAYERS.size, "network": "2-3 relu-2",
         "rescaled": {"inputs": False, "outputs": False},
     }  # fmt: skip
     text = succeed("inspect", "student.safetensors").stdout

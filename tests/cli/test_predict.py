@@ -28,7 +28,7 @@ def folder(tmp_path):
     student("plain", Head("categorical", 3))
     student("label", Head("bernoulli", 1))
     student("values", Head("gaussian", 2, split=True))
-    student("value", Head("gaussian", 1, noise_variance=0.25))
+    student("value", Head("gaussian", 1, noise_variance=0.25, degrees=4))
     network = Network.prior(Layers.dense(2, 5, 3), 1.0)
     posterity.save(network, "net.safetensors")
     posterity.save(Network.prior(Layers.dense(2, 1), 1.0), "single.safetensors")
@@ -65,8 +65,9 @@ def column(table, name):
         ("plain", ["p0", "p1", "p2", "entropy"]),
         ("label", ["p", "entropy"]),
         ("values", ["mean_0", "mean_1", "variance_0", "variance_1", "noise_variance_0",
-                    "noise_variance_1"]),
-        ("value", ["mean", "variance", "noise_variance"]),
+                    "noise_variance_1", "target_low_0", "target_low_1", "target_high_0",
+                    "target_high_1"]),
+        ("value", ["mean", "variance", "noise_variance", "degrees", "target_low", "target_high"]),
     ],
 )  # fmt: skip
 def test_every_kind_of_student_in_every_format(name, columns, folder):
@@ -81,12 +82,28 @@ def test_every_kind_of_student_in_every_format(name, columns, folder):
     with np.load("p.npz") as opened:
         arrays = dict(opened)
     found = posterity.load(file).predict(np.load("new.npy"))
+    told = dict(vars(found))
+    if found.log_chances is None:
+        ends = zip(("target_low", "target_high"), found.law().interval(0.9), strict=True)
+        told |= {"degrees": np.full_like(found.mean, found.degrees), **dict(ends)}
     for part in arrays:
-        assert np.array_equal(arrays[part], getattr(found, part))
+        assert np.array_equal(arrays[part], told[part])
     joined = np.concatenate([arrays[part].reshape(7, -1) for part in arrays], axis=1)
     for place, label in enumerate(columns):
         assert np.array_equal(held[label], joined[:, place])
         assert np.allclose(column(table, label), joined[:, place], rtol=1e-8)
+
+
+def test_a_student_of_values_is_scored_by_its_t_law(folder):
+    x = np.load("new.npy")
+    found = posterity.load("value.safetensors").predict(x)
+    y = found.mean[:, 0] + [0.1, -0.1, 1.2, 0.3, -3.0, 0.0, 0.7]
+    np.savez("scored.npz", x=np.column_stack([x, y]), columns=["age", "dose", "size"])
+    line = "evaluate value.safetensors scored.npz --array x --target size --level 0.5"
+    score = document(*line.split())["all"]
+    assert score["log_score"] == pytest.approx(found.log_predictive(y).mean())
+    low, high = found.law().interval(0.5)
+    assert score["coverage"] == ((low[:, 0] <= y) & (y <= high[:, 0])).mean()
 
 
 def test_columns_are_matched_by_their_names(folder):

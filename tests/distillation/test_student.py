@@ -106,6 +106,21 @@ def test_values_come_in_their_units() -> None:
     np.testing.assert_array_equal(moved.noise_variance, 4.0)
 
 
+def test_values_have_a_t_law_also_from_a_file(tmp_path) -> None:
+    layers = Layers.dense(2, 3, 2)
+    weights = np.random.default_rng(1).normal(size=layers.size)
+    for degrees in (3.5, np.inf):
+        student = Student(layers, weights, Head("gaussian", 1, noise_variance=4, degrees=degrees))
+        posterity.save(student, tmp_path / "s.safetensors")
+        again = posterity.load(tmp_path / "s.safetensors")
+        assert again.predict(X).degrees == again.head.degrees == degrees
+        written = b"degrees" in (tmp_path / "s.safetensors").read_bytes()
+        assert written == np.isfinite(degrees), "files of before have none, and are normal"
+    for wrong in (2.0, np.nan, "4", True):
+        with pytest.raises(UsageError, match="above 2"):
+            Head("gaussian", 1, degrees=wrong)
+
+
 @pytest.mark.parametrize(
     ("student", "error"),
     [

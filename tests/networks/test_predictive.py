@@ -129,6 +129,32 @@ def test_densities_of_values_need_the_noise() -> None:
         found.log_predictive(y * np.nan)
 
 
+@pytest.mark.parametrize("degrees", [2.5, 4.0, 1e3, np.inf])
+def test_the_law_of_values_has_their_moments(degrees: float) -> None:
+    mean, variance, noise = RNG.uniform(1, 2, (3, 5, 2))
+    found = Prediction(mean, variance=variance, noise_variance=noise, degrees=degrees)
+    law = found.law()
+    np.testing.assert_allclose(law.mean(), mean)
+    np.testing.assert_allclose(law.var(), variance + noise)
+    np.testing.assert_allclose(law.cdf(law.ppf(0.9)), 0.9)
+    low, high = law.interval(0.5)
+    np.testing.assert_allclose(law.cdf(high) - law.cdf(low), 0.5)
+    y = law.rvs(random_state=0)
+    assert np.isfinite(y).all()
+    np.testing.assert_allclose(found.log_predictive(y), law.logpdf(y).sum(1))
+    normal = scipy.stats.norm(mean, np.sqrt(variance + noise))
+    if degrees > 100:
+        np.testing.assert_allclose(law.ppf(0.9), normal.ppf(0.9), rtol=1e-3)
+    np.testing.assert_array_equal(
+        dataclasses.replace(found, degrees=np.inf).law().logpdf(y), normal.logpdf(y)
+    )
+
+
+def test_classes_have_no_law_of_values() -> None:
+    with pytest.raises(StructureError, match="prediction of classes"):
+        describe(NETWORK, X, samples=0).law()
+
+
 def test_divergences_of_predictives_against_scipy_and_with_all_digits_where_they_agree() -> None:
     p, q = RNG.dirichlet([1.0, 2.0, 3.0], (2, 5))
     p[0] = [0.0, 0.25, 0.75]

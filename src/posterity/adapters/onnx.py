@@ -136,6 +136,8 @@ def _model(graph: _Graph, student: Student, provenance: Mapping[str, str]) -> An
     about = {"likelihood": head.likelihood, "split": str(head.split), "posterity": __version__}
     if head.noise_variance is not None:
         about["noise_variance"] = repr(head.noise_variance)
+    if np.isfinite(head.degrees):
+        about["degrees"] = repr(head.degrees)
     helper.set_model_props(model, {**provenance, **about})
     graph.onnx.checker.check_model(model, full_check=True)
     return model

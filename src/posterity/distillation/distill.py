@@ -443,12 +443,13 @@ def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) 
     gap, beyond, shares = _gaps(run, state)
     asked = run.plan.asked
     whole, halves = taken(online.averages(state), slice(asked))
+    health = run.teacher.health(state.teacher, series)
+    head = dataclasses.replace(run.constants.head, degrees=health.degrees)
 
     def predicted(own):
-        return Prediction.of(own, run.constants.head.likelihood)
+        return Prediction.of(own, head.likelihood, head.degrees)
 
     drift = np.inf if halves is None else float(divergence(*halves).mean())
-    health = run.teacher.health(state.teacher, series)
     reasons = list(health.reasons)
     if not gap <= run.tolerance:
         known = "the student is too small for its teacher, or had too few steps"
@@ -468,9 +469,9 @@ def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) 
         )
     y_shift, y_scale = jax.tree.map(np.asarray, (state.scaling.y_shift, state.scaling.y_scale))
     scaling = dataclasses.replace(run.scaling, y_shift=y_shift, y_scale=y_scale)
-    made = run.network, state.parameters, run.constants.head, scaling, run.domain, run.columns
+    made = run.network, state.parameters, head, scaling, run.domain, run.columns
     student = students.finish(*made)
-    if run.constants.head.has_variance:
+    if head.has_variance:
         reasons += _of_variances(run, student, predicted(whole))
     status = Status.of(gap, run.tolerance, tuple(reasons))
     if status.converged and health.searched:

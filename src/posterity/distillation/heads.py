@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from posterity.arguments import COUNT, FLAG, POSITIVE
+from posterity.arguments import COUNT, FLAG, POSITIVE, Constraint, number_of
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Float, Real
 from posterity.distillation.pytrees import Array, leaves
@@ -26,6 +27,7 @@ from posterity.networks.predictive import (
     mutual_information,
 )
 
+DEGREES = Constraint("a number above 2", number_of(numbers.Real, lambda x: float(x) > 2))
 FLOOR = 1e-12
 """Added to a student's variances, in squared units of the network's outputs, so that their
 logarithms stay bounded below even if the teacher is certain."""
@@ -40,7 +42,9 @@ class Head:
       there follows the logit of ``1 - E[H] / H``, the share of entropy that more data would remove.
     * ``"gaussian"``: ``k = targets`` means ``m``. If ``noise_variance`` (in squared units of ``y``)
       is known, ``k`` log variances of the function follow. If it is None: with ``split``, ``k`` log
-      variances of the function and ``k`` of the noise; without, ``k`` of the total variance.
+      variances of the function and ``k`` of the noise; without, ``k`` of the total variance. New
+    values have the t law of so many ``degrees`` of freedom, more than two, with these moments;
+    infinitely many are a normal law.
 
     The plain head is the paper's (korattikara2015); ``split`` adds an expectation (vadera2020). A
     UsageError for a categorical head with one target, a Bernoulli head with several, or a noise
@@ -54,12 +58,14 @@ class Head:
     targets: int
     split: bool = False
     noise_variance: float | int | None = None
+    degrees: float | int = math.inf
 
     def __post_init__(self) -> None:
         LIKELIHOOD.check(likelihood=self.likelihood)
         COUNT.check(targets=self.targets)
         FLAG.check(split=self.split)
         POSITIVE.or_none().check(noise_variance=self.noise_variance)
+        DEGREES.check(degrees=self.degrees)
         classes = {"categorical": self.targets > 1, "bernoulli": self.targets == 1}
         noisy = self.likelihood in classes and self.noise_variance is not None
         if noisy or not classes.get(self.likelihood, True):
@@ -70,6 +76,7 @@ class Head:
                 fix="Take the likelihood of the teacher's model, and its number of outputs.",
             )
         object.__setattr__(self, "targets", int(self.targets))
+        object.__setattr__(self, "degrees", float(self.degrees))
         if self.noise_variance is not None:
             object.__setattr__(self, "noise_variance", float(self.noise_variance))
 
@@ -230,7 +237,8 @@ class Head:
             noise = np.exp(log_r) * scale**2
         if self.noise_variance is not None:
             noise = np.full_like(m, self.noise_variance)
-        return Prediction(shift + scale * m, variance=variance, noise_variance=noise)
+        parts = {"variance": variance, "noise_variance": noise}
+        return Prediction(shift + scale * m, **parts, degrees=self.degrees)
 
     def _logs(self, outputs: Array) -> tuple[Any, Any]:
         """Return log probabilities of classes (n, K), and logs of the entropy's shares (n, 2)."""

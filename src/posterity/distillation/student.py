@@ -354,7 +354,19 @@ def _checked(fields: dict[str, Any]) -> None:
         CODECS["Student"].build(fields)
 
 
-enrol_data(Head)
+def _of_head(head: Head) -> dict[str, Any]:
+    """Return the fields of a head in a file, in which a normal law has no degrees of freedom."""
+    fields = dict(vars(head))
+    if math.isinf(head.degrees):
+        del fields["degrees"]
+    return fields
+
+
+def _as_head(fields: dict[str, Any]) -> dict[str, Any]:
+    return {"degrees": math.inf, **fields}
+
+
+enrol_data(Head, write=_of_head, read=_as_head)
 _arrays = [field.name for field in dataclasses.fields(Scaling)]
 enrol_data(Scaling, types=dict.fromkeys(_arrays, np.ndarray | None), arrays=_arrays)
 enrol_data(Domain, arrays=["low", "high", "mean", "directions"])

@@ -1,6 +1,7 @@
 """Teachers: repeated draws from a posterior, and the prediction of each draw."""
 
 import abc
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -37,7 +38,8 @@ class Health(NamedTuple):
     log density unless minibatches estimate it; ``effective`` is the smallest effective sample size
     of these. Each is None without chains or where it cannot be estimated. ``searched`` says where
     modes were looked for, and so what even draws without a reason may miss; empty if there is one
-    mode, or if it is not known.
+    mode, or if it is not known. ``degrees`` of freedom are those of a t law of values about their
+    predictive mean, by the records that the chains are of; infinite, of a normal law, without such.
     """
 
     reasons: tuple[str, ...] = ()
@@ -45,6 +47,7 @@ class Health(NamedTuple):
     rhat: float | None = None
     effective: float | None = None
     searched: str = ""
+    degrees: float = math.inf
 
 
 UNKNOWN = Health()
@@ -255,7 +258,7 @@ class Draws(_OfModel):
                 return _averages(pinned, head, own, x)
 
             total = merged((average(own), len(own)) for own in places)
-        return Prediction.of(total, head.likelihood)
+        return Prediction.of(total, head.likelihood, self.diagnostics.degrees)
 
     def traced(self) -> "Draws":
         options: Any = {"x": self.x, "columns": self.columns, "samples": self.samples}

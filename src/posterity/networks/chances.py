@@ -1,4 +1,4 @@
-"""Probabilities of classes as logarithms, their entropies, and divergences between predictives."""
+"""Probabilities of classes as logarithms, their entropies, divergences, and laws of values."""
 
 from typing import Any
 
@@ -19,6 +19,21 @@ def kl_of_classes(log_p: Float[Real, "*#n k"], log_q: Float[Real, "*#n k"]) -> F
     near = np_.abs(ratio) < 1
     close = p * _above_tangent(-np_.where(near, ratio, 0))
     return np_.where(near & (p > 0), close, np_.exp(log_q) - p + p * ratio).sum(-1)
+
+
+def law_of_values(mean: Real, variance: Real, degrees: Real | float = np.inf) -> Any:
+    """Return the law of values of this mean and variance, a distribution of SciPy's: the t law of
+    so many ``degrees`` of freedom, more than two; the normal law where they are infinite.
+
+    >>> float(law_of_values(0.0, 1.0, 4.0).var())
+    1.0
+    """
+    import scipy.stats
+
+    scale = np.sqrt(variance * (1 - 2 / degrees))
+    if np.isinf(degrees).all():
+        return scipy.stats.norm(mean, scale)
+    return scipy.stats.t(degrees, mean, scale)
 
 
 def kl_of_values(

@@ -22,14 +22,20 @@ from posterity.arguments import NATURAL
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Real
 from posterity.errors import ParameterError, StructureError
-from posterity.families.gaussian import LOG_2PI
 from posterity.families.layers import Layers
 from posterity.families.network import Network
 from posterity.models.data import real_numbers
 from posterity.models.forward import after, apply, outputs
 from posterity.models.likelihoods import LIKELIHOOD, check_outputs
 from posterity.models.tables import array, check_numbers
-from posterity.networks.chances import entropy, kl_of_classes, kl_of_values, log_label, log_softmax
+from posterity.networks.chances import (
+    entropy,
+    kl_of_classes,
+    kl_of_values,
+    law_of_values,
+    log_label,
+    log_softmax,
+)
 from posterity.runtime.programs import jitted
 
 Expectations = dict[str, Any]
@@ -47,7 +53,8 @@ class Prediction:
     uncertainty; ``mutual_information`` (n,) is its part due to the parameters, which more data
     would remove. For a Gaussian likelihood these are None, ``variance`` is that of the outputs over
     draws, and ``noise_variance`` that of the noise, if known; a student without a split has their
-    sum in ``noise_variance``, and no ``variance``. ``extrapolates`` (n,) is True outside of
+    sum in ``noise_variance``, and no ``variance``; ``degrees`` of freedom are those of :meth:`law`,
+    infinite of a normal one. ``extrapolates`` (n,) is True outside of
     a student's training domain, or far from a learner's records. ``log_chances`` (n, K), or (n, 2)
     for a Bernoulli likelihood, are logarithms of the predictive probabilities.
     """
@@ -59,6 +66,7 @@ class Prediction:
     variance: np.ndarray | None = None
     noise_variance: np.ndarray | None = None
     extrapolates: np.ndarray | None = None
+    degrees: float = math.inf
 
     @classmethod
     def of_classes(
@@ -79,32 +87,32 @@ class Prediction:
         return cls(mean, total, known, log_chances)
 
     @classmethod
-    def of(cls, expectations: Expectations, likelihood: str) -> Self:
-        """Make a prediction from float64 expectations; probabilities are normalised."""
+    def of(cls, expectations: Expectations, likelihood: str, degrees: float = math.inf) -> Self:
+        """Make a prediction from float64 expectations; probabilities are normalised. ``degrees`` of
+        freedom are those of the law of values.
+        """
         if likelihood == "gaussian":
             noise = expectations.get("noise")
             variance = expectations["variance"]
-            return cls(expectations["mean"], variance=variance, noise_variance=noise)
+            made = cls(expectations["mean"], variance=variance, noise_variance=noise)
+            return dataclasses.replace(made, degrees=degrees)
         logs = expectations["log_chances"]
         logs = logs - np.logaddexp.reduce(logs, axis=-1, keepdims=True)
         return cls.of_classes(logs, expectations["entropy"], likelihood=likelihood)
 
     def log_predictive(self, y: Any) -> Float[np.ndarray, " n"]:
         """Return ``log p(y | x)`` of classes, labels in {0, 1}, or values, in nats. For values it
-        is a density in the units of ``y``, of a Gaussian with the predictive mean and the sum of
-        both variances, summed over the values of an input. A StructureError if labels or values do
-        not fit the prediction or the noise is unknown; a ParameterError for labels that are not
-        classes, or values that are not finite.
+        is a density in the units of ``y``, of :meth:`law`, summed over the values of an input. A
+        StructureError if labels or values do not fit the prediction or the noise is unknown; a
+        ParameterError for labels that are not classes, or values that are not finite.
         """
         y = array(y, what="what was observed")
-        if self.log_chances is None and self.noise_variance is not None:
+        if self.log_chances is None:
             return self._log_density(y)
-        if self.log_chances is None or y.shape != self.mean.shape[:1]:
+        if y.shape != self.mean.shape[:1]:
             raise StructureError(
                 found=f"labels of shape {y.shape} for predictions of shape {self.mean.shape}",
-                expected="one label an input, of a categorical or a Bernoulli likelihood",
-                fix="Predict with the likelihood that the network was trained with; for values, "
-                "give it the noise: dataclasses.replace(prediction, noise_variance=...).",
+                expected="one label an input",
             )
         classes = self.log_chances.shape[1]
         if not np.isin(y, np.arange(classes)).all():
@@ -114,18 +122,35 @@ class Prediction:
             )
         return np.take_along_axis(self.log_chances, y.astype(int)[:, None], 1)[:, 0]
 
+    def law(self) -> Any:
+        """Return the law of a new record's values (n, k), a distribution of SciPy's with
+        ``logpdf``, ``cdf``, ``interval`` and ``rvs``: the t law of so many ``degrees`` of freedom,
+        of the predictive mean and the sum of both variances. A StructureError for classes, or if
+        the noise is unknown.
+
+        >>> Prediction(np.zeros((1, 1)), noise_variance=np.ones((1, 1))).law().ppf(0.975).round(2)
+        array([[1.96]])
+        """
+        if self.noise_variance is None:
+            raise StructureError(
+                found="a prediction of classes, or of values whose noise is not known",
+                expected="values of a known noise",
+                fix="Predict with the likelihood that the network was trained with; for values, "
+                "give it the noise: dataclasses.replace(prediction, noise_variance=...).",
+            )
+        own = 0.0 if self.variance is None else np.asarray(self.variance, np.float64)
+        total = own + np.asarray(self.noise_variance, np.float64)
+        return law_of_values(np.asarray(self.mean, np.float64), total, self.degrees)
+
     def _log_density(self, y: np.ndarray) -> np.ndarray:
+        law = self.law()
         if y.size != self.mean.size or y.shape[:1] != self.mean.shape[:1]:
             raise StructureError(
                 found=f"values of shape {y.shape} for predictions of shape {self.mean.shape}",
                 expected="one value of each output an input",
             )
         check_numbers(y, "what was observed")
-        own = 0.0 if self.variance is None else np.asarray(self.variance, np.float64)
-        total = own + np.asarray(self.noise_variance, np.float64)
-        residual = y.reshape(self.mean.shape) - np.asarray(self.mean, np.float64)
-        each = residual**2 / total + np.log(total) + LOG_2PI
-        return -each.reshape(len(y), -1).sum(-1) / 2
+        return law.logpdf(y.reshape(self.mean.shape)).reshape(len(y), -1).sum(-1)
 
 
 def expectations_of(

@@ -64,6 +64,7 @@ def _student(student: Any, about: Inspection) -> dict[str, Any]:
     layers = student.network
     facts = {
         **{n: getattr(head, n) for n in ("likelihood", "targets", "split", "noise_variance")},
+        "degrees": head.degrees if np.isfinite(head.degrees) else None,
         "weights": student.size,
         "network": layers.summary if isinstance(layers, Layers) else layers.name,
         "rescaled": {

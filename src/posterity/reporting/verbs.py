@@ -297,6 +297,8 @@ def student(value: Any, columns: Sequence[str]) -> list[Markup]:
     rows += [["Separates epistemic uncertainty", "yes" if head.split else "no"]]
     if head.noise_variance is not None:
         rows.append(["Noise variance", shown(head.noise_variance)])
+    if np.isfinite(head.degrees):
+        rows.append(["Degrees of freedom of new values' t law", shown(head.degrees)])
     rows.append(
         ["Detects inputs outside its training range", "yes" if value.domain is not None else "no"]
     )

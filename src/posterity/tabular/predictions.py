@@ -41,7 +41,7 @@ from posterity.tabular.records import (
     reordered,
 )
 from posterity.tabular.rows import Design
-from posterity.tabular.scores import log_of_moments, scores
+from posterity.tabular.scores import log_of_moments, scores, with_interval
 from posterity.tabular.sites import sites_in, together
 from posterity.tabular.tables.files import as_csv
 from posterity.tabular.tables.reader import clean, read_cells
@@ -206,7 +206,8 @@ def predicted(
     site, inputs = of_site(inputs)
     if recipe is None:
         assert call is not None, "checked above"
-        return _by_columns(call, value, provenance, inputs, file, array, target, scored, progress)
+        whole = _by_columns(call, value, provenance, inputs, file, array, target, scored, progress)
+        return dataclasses.replace(whole, parts=with_interval(whole.parts, level))
     data, notes = table_to_predict(
         inputs, recipe, reading, array=array, target=target, scored=scored, empty=not scored
     )
@@ -219,6 +220,8 @@ def predicted(
         names = columns_of_student(value, provenance, file)
         with within(f"inputs {str(inputs)!r}"):
             parts = by_student(call, recipe, data, names, provenance, progress)
+        if recipe.model == "linear":
+            parts = with_interval(parts, level)
         if scored:
             log_score = log_of_moments(recipe, parts, np.asarray(data.y))
     else:

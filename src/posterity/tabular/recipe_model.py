@@ -273,6 +273,9 @@ def called(
             value = getattr(prediction, name)
             if value is not None:
                 parts.setdefault(name, []).append(np.asarray(value))
+        if np.isfinite(prediction.degrees):
+            each = np.full_like(prediction.mean, prediction.degrees)
+            parts.setdefault("degrees", []).append(each)
         if progress is not None:
             progress(Progress(min(start + rows, len(x)), len(x)))
     return {name: np.concatenate(own) for name, own in parts.items()}

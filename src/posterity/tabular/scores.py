@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from posterity.networks.chances import law_of_values
 from posterity.tabular.options import COUNTS
 from posterity.tabular.recipe import Recipe
 
@@ -83,10 +84,29 @@ def _log_scores(y: np.ndarray, parts: dict[str, np.ndarray]) -> np.ndarray | Non
         chances = _classes(parts)
         if chances is not None:
             return np.log(chances[np.arange(len(y)), y.astype(int)])
+    law = _law(parts)
+    return None if law is None else law.logpdf(y)
+
+
+def _law(parts: Mapping[str, np.ndarray]) -> Any:
+    """Return the law of new values by a student's predictions, one of SciPy's; None if their noise
+    is not known.
+    """
     if "noise_variance" not in parts:
         return None
     variance = parts.get("variance", 0.0) + parts["noise_variance"]
-    return -((y - parts["mean"]) ** 2 / variance + np.log(2 * np.pi * variance)) / 2
+    return law_of_values(parts["mean"], variance, parts.get("degrees", np.inf))
+
+
+def with_interval(parts: Mapping[str, np.ndarray], level: float) -> dict[str, np.ndarray]:
+    """Return a student's predictions with the central interval of a new value, of probability
+    ``level``, where their noise is known.
+    """
+    law = _law(parts)
+    if law is None:
+        return dict(parts)
+    low, high = law.interval(level)
+    return {**parts, "target_low": low, "target_high": high}
 
 
 def log_of_moments(

@@ -481,3 +481,25 @@ def test_a_model_that_does_not_predict_can_be_sampled_but_does_not_teach() -> No
     agree(quietly(teacher), np.array([2.0 * 3 / 3.01]), np.array([3.01**-0.5]))
     with pytest.raises(UsageError, match="predict"):
         teacher.head(np.zeros((1, 1)))
+
+
+@pytest.mark.parametrize(
+    ("degrees", "low", "high"), [(3.0, 2.6, 3.6), (8.0, 6, 11), (1e9, 30, 1000)]
+)
+def test_degrees_of_freedom_of_records_left_out(degrees: float, low: float, high: float) -> None:
+    """Least squares through 3,000 records of a t law, whose own influence draws of it hold."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3000, 20))
+    y = scipy.stats.t(degrees).rvs(3000, random_state=rng) * (1 - 2 / degrees) ** 0.5
+    centre = np.linalg.lstsq(x, y)[0]
+    away = centre + rng.multivariate_normal(np.zeros(20), np.linalg.inv(x.T @ x), 16)
+    outputs = (away @ x.T)[..., None]
+    found = health.degrees(*health.residuals(outputs, y, 1.0))
+    assert low < found < high
+    assert found == pytest.approx(health.degrees(*health.residuals(100 * outputs, 100 * y, 1e4)))
+
+
+def test_few_records_of_a_table_hardly_tell_their_law() -> None:
+    away = np.full((4, 3, 1), 1.0)
+    assert 5 < health.degrees(away, np.ones_like(away)) < 20
+    assert health.residuals(np.zeros((4, 3, 1)), np.zeros(3), None) is None

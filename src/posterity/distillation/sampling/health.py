@@ -4,6 +4,8 @@ from typing import Any
 
 import jax
 import numpy as np
+import scipy.optimize
+import scipy.special
 from jaxtyping import Float, PyTree
 
 from posterity.arrays.chains import (
@@ -19,6 +21,7 @@ from posterity.distillation.sampling import tuning
 from posterity.distillation.sampling.modes import EQUIVALENT
 from posterity.distillation.sampling.target import Target
 from posterity.inference.modes import RULE, unsearched
+from posterity.networks.chances import law_of_values
 
 OFF = 0.15  # Largest accepted relative deviation of a temperature
 SURE = 4.0
@@ -94,10 +97,50 @@ def searched(numbers: Any, chains: int) -> str:
     return f"{climbs} climbs ended in {ended}; {missing}"
 
 
+def residuals(outputs: Any, y: Any, noise_variance: Any) -> tuple[Any, Any] | None:
+    """Return each draw's means less the records' values (draws, n, k), and its noise variances;
+    None if a model knows no noise, or has other outputs than values.
+    """
+    mean, noise = outputs if isinstance(outputs, tuple) else (outputs, noise_variance)
+    if noise is None or np.size(y) != mean[0].size:
+        return None
+    return mean - np.reshape(y, mean[0].shape), np.broadcast_to(noise, mean.shape)
+
+
+def degrees(
+    away: Float[np.ndarray, "draws n k"],
+    noise: Float[np.ndarray, "draws n k"],
+    *,
+    least: float = 2.05,  # Degrees of freedom; at two the variance is infinite
+    most: float = 1000.0,  # Degrees from which a t law is as good as normal
+    # Rate of the prior of degrees, a gamma law of shape two (juarez2010)
+    rate: float = 0.1,
+) -> float:
+    """Return the degrees of freedom of a t law of records, with the predictive's mean and variance.
+
+    They are the most probable for residuals of records left out in turn: a record's prediction is
+    that of the draws weighted by the inverse of their density there, no weight above the mean times
+    the root of their number. Source: gelfand1992 (weights), ionides2008 (the bound).
+    """
+    surprise = (away**2 / noise + np.log(noise)).sum(-1, keepdims=True) / 2
+    shares = np.minimum(scipy.special.softmax(surprise, 0), len(away) ** -0.5)
+    shares = shares / shares.sum(0)
+    centre = (shares * away).sum(0)
+    variance = (shares * (noise + (away - centre) ** 2)).sum(0)
+    standardised = centre / np.sqrt(variance)
+
+    def lost(share: float) -> float:
+        own = 1 / share
+        prior = np.log(own) - rate * own
+        return -law_of_values(0.0, 1.0, own).logpdf(standardised).sum() - prior
+
+    best = scipy.optimize.minimize_scalar(lost, bounds=(1 / most, 1 / least), method="bounded")
+    return float(1 / best.x)
+
+
 def misfit(
-    outputs: Any,
-    y: Any,
-    noise_variance: Any,
+    away: Float[np.ndarray, "draws n k"],
+    noise: Float[np.ndarray, "draws n k"],
     *,
     # Half-width of the central 50 % interval of a normal law, in standard deviations
     half: float = 0.6745,
@@ -107,13 +150,8 @@ def misfit(
     """Return a reason if the noise of values does not fit the model: under a correct model, half of
     the records lie in the 50 % intervals about a posterior draw. Source: johnson2004.
     """
-    mean, noise = outputs if isinstance(outputs, tuple) else (outputs, noise_variance)
-    records = len(mean[0])
-    if noise is None or np.size(y) != mean[0].size:  # a user's model may have other outputs
-        return []
-    away = np.abs(mean - np.reshape(y, (records, -1)))
-    share = float((away < half * np.sqrt(noise)).mean())
-    if abs(share - 0.5) <= max(uneven, SURE / 2 / records**0.5):
+    share = float((np.abs(away) < half * np.sqrt(noise)).mean())
+    if abs(share - 0.5) <= max(uneven, SURE / 2 / away.shape[1] ** 0.5):
         return []
     return [
         f"{100 * share:.0f} % of the records lie in intervals of 50 % about the draws: the "

@@ -346,12 +346,16 @@ class Langevin(Teacher):
         if wanted:
             steps = scale, float(kernel.friction)
             reasons += health.too_warm(self.target, own.position, steps, wanted)
+        degrees = np.inf
         x = self.inputs()
         if getattr(model, "likelihood", None) == "gaussian" and x is not None:
             some = slice(None, None, -(-len(x) // health.RECORDS))
             x, y = (np.asarray(part)[some] for part in self.target.data)
             outputs = jax.tree.map(np.asarray, _answers(self, state, x))
-            reasons += health.misfit(outputs, y, getattr(model, "noise_variance", None))
+            parts = health.residuals(outputs, y, getattr(model, "noise_variance", None))
+            if parts is not None:
+                reasons += health.misfit(*parts)
+                degrees = health.degrees(*parts)
         first = groups + 1  # after heat and steps
         end = first + jax.eval_shape(self._coordinates, state).shape[1]
         coordinates = chains[..., first:end]
@@ -363,7 +367,8 @@ class Langevin(Teacher):
         if searched is None and _is_linear(model) and not _is_noisy(model):
             searched = (1, 1, 0)  # the log density is concave
         searched = health.searched(searched, self.chains)
-        return Health((*reasons, *agreement), temperature, *known, searched=searched)
+        found = Health((*reasons, *agreement), temperature, *known, searched=searched)
+        return found._replace(degrees=degrees)
 
     @as_found()
     def sample(
