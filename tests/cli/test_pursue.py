@@ -12,7 +12,7 @@ from cli.commands import call, contents, document, refuse, succeed
 import posterity
 from posterity.cli.jobs import problem_of
 from posterity.cli.options import read
-from posterity.cli.pursue import arguments_of, target_of
+from posterity.cli.pursue import arguments_of
 from posterity.families import Mixture
 from posterity.models import LogisticRegression
 from posterity.pursuit import Best, Fixed, Flatness, Joint
@@ -45,9 +45,9 @@ SHORT = SHORT.replace('"diagonal"', '"full"')
 
 
 def configured():
-    """The target and the arguments that the configuration describes."""
+    """The problem and the arguments that the configuration describes."""
     settings = read("pursue", {}, Path("pursuit.toml"))
-    return target_of(settings, problem_of(settings)), arguments_of(settings)
+    return problem_of(settings), arguments_of(settings)
 
 
 @pytest.fixture
@@ -147,10 +147,10 @@ def test_rules_by_name(said, temper, folder):
 
 
 def test_a_schedule_and_everything_else(folder):
-    schedule = 'schedule = {kind = "schedule", values = [1.0, 0.8]}\nbatch_size = 10\n'
+    schedule = 'schedule = {kind = "schedule", values = [1.0, 0.8]}\n'
     changed = CONFIG.replace("schedule = 1.0", schedule).replace('"none"', '"end"')
     Path("pursuit.toml").write_text(changed)
-    target, arguments = configured()
+    _, arguments = configured()
     temper = arguments.pop("schedule")
     assert [temper.values(t, np.zeros(1)) for t in (1, 2, 3, 9)] == [
         (1.0,),
@@ -158,7 +158,6 @@ def test_a_schedule_and_everything_else(folder):
         (0.8,),
         (0.8,),
     ]
-    assert target.records == 40 and target.batch_size == 10
     assert arguments == {
         "base": "diagonal",
         "components": 2, "polish": "end", "attempts": 2, "finalists": 1,

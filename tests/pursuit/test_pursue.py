@@ -200,23 +200,18 @@ def test_a_conjugate_posterior_comes_out_and_nothing_is_added() -> None:
 
 
 @pytest.mark.slow
-def test_minibatches_and_bounded_events() -> None:
-    """A scale and a mean, from records a few at a time: against the posterior by quadrature."""
+def test_bounded_events() -> None:
+    """A scale and a mean, against the posterior by quadrature."""
     rng = np.random.default_rng(2)
     y = 3.0 + 2.0 * rng.normal(size=400)
     model = FunctionModel(lambda z, y: -((y - z["m"][0]) ** 2) / z["v"] / 2 - jnp.log(z["v"]) / 2)
     prior = Product(m=Gaussian.from_standard([0.0], [[100.0]]), v=Gamma.from_standard(1.0, 0.1))
-    joint = Joint(model, prior, y, batch_size=40)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        run = pursue(
-            joint, "diagonal", key=KEY, components=1, finalists=1, iterations=300, samples=500
-        )
+    run = pursue(Joint(model, prior, y), "diagonal", key=KEY, components=2, finalists=1)
     z = run.posterior.sample(KEY, (4000,))
     assert np.all(np.asarray(z["v"]) > 0)
     assert abs(np.mean(z["m"]) - y.mean()) < 0.05
-    assert np.std(z["m"]) == pytest.approx(y.std() / 20, rel=0.2)
-    assert np.mean(z["v"]) == pytest.approx(y.var(), rel=0.05)
+    assert np.std(z["m"]) == pytest.approx(y.std() / 20, rel=0.1)
+    assert np.mean(z["v"]) == pytest.approx(y.var(), rel=0.03)
 
 
 # --- what must be said ---------------------------------------------------------------------------
@@ -276,8 +271,6 @@ def test_joints_are_checked() -> None:
         Joint(LinearRegression(1.0), prior, (x * np.nan, y))
     with pytest.raises(UsageError, match="proper law"):
         Joint(LinearRegression(1.0), prior - prior, (x, y))
-    with pytest.raises(UsageError, match="batch"):
-        Joint(LinearRegression(1.0), prior, (x, y), batch_size=0)
     with pytest.raises(StructureError, match="no records"):
         Joint(LinearRegression(1.0), prior, (x[:0], y[:0]))
 

@@ -1,6 +1,5 @@
 """``posterity pursue``: a mixture approximation that grows while it improves."""
 
-import functools
 import json
 import math
 import sys
@@ -17,7 +16,6 @@ from posterity.cli.options import Settings
 from posterity.cli.report import MOST_ROWS, Group, group, status_of, status_report
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.errors import ConvergenceWarning, UsageError
-from posterity.federation.specification import build
 from posterity.pursuit import Best, Fixed, Flatness, Joint, Pursuit, Schedule
 from posterity.pursuit.schedules import SEVERAL
 from posterity.runtime.interrupts import Interrupts, deferred
@@ -84,7 +82,7 @@ def pursue(settings: Settings) -> Data:
 
 def arguments_of(settings: Settings) -> dict[str, Any]:
     """Return the arguments of :func:`posterity.pursue` except its target and key."""
-    options = settings.table("pursuit", "batch_size", "schedule", "polish")
+    options = settings.table("pursuit", "schedule", "polish")
     options["base"] = settings["pursuit.base"]
     options["polish"] = POLISH[settings["pursuit.polish"]]
     if settings["pursuit.schedule"] is not None:
@@ -92,17 +90,11 @@ def arguments_of(settings: Settings) -> dict[str, Any]:
     return options
 
 
-def target_of(settings: Settings, problem: Problem) -> Joint:
-    """Return the joint density of parameters and records, of all records or a minibatch."""
-    joint = functools.partial(Joint, problem.model, problem.prior, problem.data)
-    return build(joint, {"batch_size": settings["pursuit.batch_size"]}, "pursuit")
-
-
 def _run(
     settings: Settings, problem: Problem, options: dict[str, Any], interrupts: Interrupts
 ) -> Pursuit:
     """Run the pursuit; an interrupt ends it after a component, with a checkpoint."""
-    target = target_of(settings, problem)
+    target = Joint(problem.model, problem.prior, problem.data)
     with bar("Pursuing components") as moved, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # reported by the status
 

@@ -5,7 +5,6 @@ ELBO. The polish then maximises the ELBO over all components and weights togethe
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ from posterity.arrays.tree import taken
 from posterity.arrays.typing import KeyArray
 from posterity.pursuit import objectives, starts
 from posterity.pursuit import weights as rules
-from posterity.pursuit.objectives import Optimum, Ratio, maximised, maximised_by_adam
+from posterity.pursuit.objectives import Optimum, Ratio, maximised
 from posterity.pursuit.result import Covered
 from posterity.pursuit.search import Search, State, nodes_of
 from posterity.pursuit.weights import Estimate, SampleCache, with_row
@@ -82,8 +81,7 @@ def with_component(
         within += known
         gains = list[Estimate | None]()
         for lam in values:
-            pair_key = keys.fold_in(key, place * len(values) + len(gains))
-            own, used = _searched(search, start, ratio, lam, pair_key)
+            own, used = _searched(search, start, ratio, lam)
             evaluations += used
             result = _candidate(search, state, slot, own, lam)
             gains.append(result.gain)
@@ -132,7 +130,7 @@ def polished(
     nodes = search.nodes
     left = state.gap.value
     near = 0.0
-    for _ in range(1 if search.noisy else most):
+    for _ in range(most):
         end = _climbed(search, after, nodes, near)
         after = dataclasses.replace(after, evaluations=after.evaluations + end.evaluations)
         moved = _moved(search, after, end.v)
@@ -180,15 +178,7 @@ def _climbed(
     """
     form = search.form
     zero = np.zeros((len(state.weights), search.form.moves + 1))
-    if search.noisy:
-
-        def noisy(noise, key):
-            return objectives.joint(form, noise, search.target, state.q, False, key)
-
-        own: dict[str, Any] = {"iterations": search.iterations, "key": search.key_of(0)}
-        end = maximised_by_adam(form, noisy, zero, **own)
-        return end._replace(evaluations=end.evaluations * len(state.used))
-    look = objectives.joint(form, nodes, search.target, state.q, True)
+    look = objectives.joint(form, nodes, search.target, state.q)
     pull = near * state.weights[:, None]
 
     def nearby(v: np.ndarray) -> tuple[Any, np.ndarray]:
@@ -242,7 +232,6 @@ def _searched(
     own: PyTree,
     ratio: Ratio,
     lam: float,
-    key: KeyArray,
     *,
     rounds: int = 3,  # Most rounds of a search, each in the units of where the last one ended
 ) -> tuple[Any, int]:
@@ -251,22 +240,12 @@ def _searched(
     zero = np.zeros(search.form.moves)
     count = 0
 
-    def along(own, noise, key=None):
-        return objectives.component(form, noise, search.target, own, ratio, lam, key)
+    def along(own):
+        return objectives.component(form, search.nodes, search.target, own, ratio, lam)
 
-    if search.noisy:
-        for number in range(rounds if ratio.q is None else 1):  # the first may start far away
-            begin = functools.partial(along, own)
-            end = maximised_by_adam(form, begin, zero, iterations=search.iterations, key=key)
-            own = objectives.moved(form, own, end.v)
-            key = keys.fold_in(key, number)
-            count += end.evaluations
-            if np.abs(end.v).max() < 1:
-                break
-        return own, count
-    own = _narrowed(form, own, lambda own: along(own, search.nodes)(zero))
+    own = _narrowed(form, own, lambda own: along(own)(zero))
     for _ in range(rounds):
-        end = maximised(along(own, search.nodes), zero)
+        end = maximised(along(own), zero)
         own = objectives.moved(form, own, end.v)
         count += end.evaluations * len(search.nodes)
         if np.abs(end.v).max() < 1:

@@ -1,9 +1,8 @@
 """Objectives and their maximisation: a component's entropy and tempered ratio, and the ELBO.
 
-Objectives are means over draws that are smooth functions of noise. With fixed noise they can be
-maximised to full precision (giordano2024); with fresh noise and minibatches their gradients are
-unbiased. The target is evaluated by compiled programs of one batch of events each; what is left of
-a gradient has a closed form.
+Objectives are means over draws that are smooth functions of fixed noise, so that they can be
+maximised to full precision (giordano2024). The target is evaluated by compiled programs of one
+batch of events each; what is left of a gradient has a closed form.
 """
 
 import functools
@@ -72,11 +71,9 @@ def resolved(
 
 
 @jitted
-def values_and_slopes(
-    target: Target, key: jax.Array | None, z: Real
-) -> tuple[Float[jax.Array, " n"], Any]:
-    """Return ``log L`` and its gradients at events (n, d); with a key, minibatch estimates."""
-    return jax.vmap(jax.value_and_grad(lambda z: target.estimate(z, key)))(z)
+def values_and_slopes(target: Target, z: Real) -> tuple[Float[jax.Array, " n"], Any]:
+    """Return ``log L`` and its gradients at events (n, d)."""
+    return jax.vmap(jax.value_and_grad(target.log_density))(z)
 
 
 @_quiet()
@@ -165,15 +162,14 @@ def component(
     start: PyTree,
     ratio: Ratio,
     lam: float,
-    key: jax.Array | None = None,
 ) -> Look:
     """Return the objective ``H[h] + λ E_h[log L/q_t]`` in nats as a function of moves (p,), over
-    draws from this noise (egorov2019). With a key, ``log L`` is estimated from a minibatch.
+    draws from this noise (egorov2019).
     """
 
     def look(v: np.ndarray) -> tuple[Any, np.ndarray]:
         z = drawn(form, start, noise, v)
-        log_l, up = batched(values_and_slopes, (target, key), z)
+        log_l, up = batched(values_and_slopes, (target,), z)
         taken, down = mixed(form, ratio, z)
         with np.errstate(invalid="ignore"):  # where the density is not finite
             entropy = form.entropy(form.move(start, v))
@@ -183,21 +179,13 @@ def component(
     return look
 
 
-def joint(
-    form: GaussianForm,
-    noise: Any,
-    target: Target,
-    start: Components,
-    fixed: bool,
-    key: jax.Array | None = None,
-) -> Look:
+def joint(form: GaussianForm, noise: Any, target: Target, start: Components) -> Look:
     """Return the ELBO as a function of moves of all components and log weights (K, p + 1), with
     the same number of draws for each component.
 
     The part of the gradient from the mixture's density at constant draws is zero on average, and
-    pure noise at the optimum. With fresh noise it is left out (roeder2017). With ``fixed`` noise,
-    its first-order term at the start is subtracted from the value; otherwise the few draws would
-    not make the target itself the optimum.
+    pure noise at the optimum (roeder2017). Its first-order term at the start is subtracted from the
+    value; otherwise the few draws would not make the target itself the optimum.
     """
     used = np.flatnonzero(np.isfinite(start.log_weights)).tolist()
     first: list[np.ndarray] = []
@@ -205,12 +193,12 @@ def joint(
     def look(v: np.ndarray) -> tuple[Any, np.ndarray]:
         own = [(v[slot, :-1], taken(start.parameters, slot)) for slot in used]
         z = np.concatenate([drawn(form, law, noise, moves) for moves, law in own])
-        log_l, up = batched(values_and_slopes, (target, key), z)
+        log_l, up = batched(values_and_slopes, (target,), z)
         weights = scipy.special.softmax(np.asarray(start.log_weights) + v[:, -1])
         shares = np.repeat(weights[used] / len(noise), len(noise))
         logs, down, density = mixture(form, v, start, shares, z)
-        if not (first and fixed):
-            first[:] = [density]
+        if not first:
+            first.append(density)
         slope = first[0] - density
         gaps = np.zeros(len(weights))
         with np.errstate(invalid="ignore"):  # where the density is not finite
@@ -234,50 +222,6 @@ def maximised(look: Look, v: Float[np.ndarray, "..."], *, most: int = 300) -> Op
 
     top, value, evaluations = lbfgs(least, v.ravel(), most=most)
     return Optimum(top.reshape(v.shape), -float(value), evaluations)
-
-
-def maximised_by_adam(
-    form: GaussianForm,
-    look: Callable[[Any, jax.Array], Look],
-    v: Float[np.ndarray, "..."],
-    *,
-    iterations: int,
-    key: KeyArray,
-) -> Optimum:
-    """Maximise an objective with fresh noise and a new key at each step of Adam. The end is the
-    mean of the last third of the positions.
-    """
-    state = _adam(iterations).init(v)
-    last = []
-    for step in range(1, iterations + 1):
-        draw, batch = (keys.fold_in(keys.fold_in(key, step), part) for part in (0, 1))
-        _, slope = look(noise(form, draw, BATCH), keys.of_jax(batch))(v)
-        slope = np.nan_to_num(slope, posinf=0.0, neginf=0.0)
-        moves, state = _move(iterations, slope, state)
-        v = v + np.asarray(moves)
-        if 3 * step > 2 * iterations:
-            last.append(v)
-    return Optimum(np.mean(last, axis=0), float("nan"), iterations * BATCH)
-
-
-@functools.cache
-def _adam(iterations: int, *, rate: float = 0.05, steepest: float = 100.0) -> Any:
-    """Return Adam upwards, with gradients of a norm up to ``steepest``. Its ``rate``, in deviations
-    and log scales a step, falls to zero by the end (a cosine).
-    """
-    import optax  # which takes a while to import
-
-    return optax.chain(
-        optax.clip_by_global_norm(steepest),
-        optax.scale_by_adam(),
-        optax.scale_by_schedule(optax.cosine_decay_schedule(rate, iterations)),
-    )
-
-
-@functools.partial(jitted, static_argnums=0)
-def _move(iterations: int, slope: Any, state: Any) -> Any:
-    """Return a step of Adam, and its state after that."""
-    return _adam(iterations).update(slope, state)
 
 
 def noise(form: GaussianForm, key: KeyArray, number: int) -> Float[np.ndarray, "n d"]:

@@ -42,8 +42,7 @@ from posterity.status import Progress, ProgressCallback, Status
 
 NODES = 128  # Least number of nodes of the objectives; by default four per dimension of the noise
 ROOM = 4_000_000  # Most numbers in the nodes by default
-SAMPLES = 2048
-"""Draws of each component for the estimate of the ELBO; a tenth with minibatches."""
+SAMPLES = 2048  # Draws of each component for the estimate of the ELBO
 MOST = 1 << 28  # Most densities in memory, of all components at all draws
 POLISH = one_of("each", "end")
 KINDS = one_of("diagonal", "full")
@@ -67,7 +66,6 @@ def pursue(
     finalists: int = 3,
     samples: int | None = None,
     nodes: int | None = None,
-    iterations: int = 1000,
     tolerance: float = 0.01,
     start: Any = None,
     progress: ProgressCallback | None = None,
@@ -92,8 +90,6 @@ def pursue(
         finalists: number of peaks at which components are fitted; the best one stays.
         samples: number of draws of each component for the estimate of the ELBO.
         nodes: number of fixed draws in the objectives.
-        iterations: number of steps of Adam with minibatches; up to three times as many for a first
-            component that moves far.
         tolerance: largest distance from the target in nats, estimated by the mixture's own draws,
             of a converged mixture; also what the starts of a last search may have missed, about
             three over their number, so that 0.01 requires 300 starts.
@@ -124,9 +120,7 @@ def pursue(
     target = as_target(target)
     origin = _base(base, target)
     POLISH.or_none().check(polish=polish)
-    COUNT.check(
-        components=components, attempts=attempts, finalists=finalists, iterations=iterations
-    )
+    COUNT.check(components=components, attempts=attempts, finalists=finalists)
     at_least(2).or_none().check(samples=samples)
     at_least(8).or_none().check(nodes=nodes)
     SCHEDULE.or_none().check(schedule=schedule)
@@ -148,8 +142,7 @@ def pursue(
         whole = Free(target, supports, event_of(own))
         schedule = schedule or Best()
         free = traced_at(whole, jax.ShapeDtypeStruct((form.size,), np.float64), origin)
-        few = free.records is not None
-        samples = samples or (SAMPLES // 10 if few else SAMPLES)
+        samples = samples or SAMPLES
         if (components + 1) ** 2 * samples > MOST:
             raise UsageError(
                 found=f"components={components} with {samples} draws of each",
@@ -163,9 +156,8 @@ def pursue(
             "finalists": min(finalists, attempts),
             "samples": samples,
             "nodes": nodes_of(form, nodes or enough),
-            "iterations": iterations,
         }
-        search = Search(form, free, origin, own, key, schedule, noisy=few, **settings)
+        search = Search(form, free, origin, own, key, schedule, **settings)
         first = None if start is None else loaded(start)
         parts = {"target": free, "base": origin, "key": key, "schedule": schedule}
         parts |= {"start": first, "settings": settings}

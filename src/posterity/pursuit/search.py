@@ -35,11 +35,9 @@ class Search:
     polish: str | None
     attempts: int
     finalists: int
-    noisy: bool  # Whether the objectives change from step to step
     samples: int
     nodes: Float[np.ndarray, "n noise"]
     """Fixed noise of the objectives."""
-    iterations: int
     fresh: int = 0
     """Number of starts required in a last search, else 0; bounds climbs from unexplained draws."""
 

@@ -163,7 +163,7 @@ def tops(
     form = search.form
     begin = points.z[chosen]
     unit = form.deviation(form.parameters(search.base))
-    slopes = functools.partial(batched, objectives.values_and_slopes, (search.target, None))
+    slopes = functools.partial(batched, objectives.values_and_slopes, (search.target,))
 
     def least(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         (log_l, slope), (mixed, down) = slopes(z), objectives.mixed(form, ratio, z)

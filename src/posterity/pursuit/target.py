@@ -10,14 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PyTree
 
-from posterity.arguments import COUNT
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.checks import check_prior
 from posterity.families.free_forms import shaped
 from posterity.families.unconstrained import Supports
 from posterity.models import Model, Records
-from posterity.models.by_record import check_by_record
 from posterity.models.tables import columns_of
 from posterity.runtime.tracing import Operations, traced
 
@@ -25,19 +23,9 @@ from posterity.runtime.tracing import Operations, traced
 class Target(eqx.Module):
     """A log density ``log L(z)`` in nats, up to a constant, as a pytree that holds its data."""
 
-    @property
-    def records(self) -> int | None:
-        """Number of records that minibatches are drawn from; None without minibatches."""
-        return None
-
     @abc.abstractmethod
     def log_density(self, z: PyTree) -> Float[jax.Array, ""]:
         """Return ``log L(z)`` of one event, in nats; traced."""
-
-    def estimate(self, z: PyTree, key: jax.Array | None) -> Any:
-        """Return an unbiased minibatch estimate of ``log L(z)``; exact if ``key`` is None."""
-        del key
-        return self.log_density(z)
 
 
 class Function(Target):
@@ -60,11 +48,9 @@ class Function(Target):
 class Joint(Target):
     """The target ``log p(z) + Σ log p(record | z)`` in nats, of a model, a prior and records.
 
-    ``prior`` is one proper law of the model's parameters, ``data`` are in the model's format, and
-    ``batch_size`` is the number of records of a minibatch, None for all records at every step.
-    Columns of a data frame are put in the order of the prior's names; if it has none, they keep
-    their own order. A prior that is not a proper law, or minibatches of a joint model, are a
-    UsageError.
+    ``prior`` is one proper law of the model's parameters, else a UsageError, and ``data`` are in
+    the model's format. Columns of a data frame are put in the order of the prior's names; if it has
+    none, they keep their own order.
 
     >>> from posterity.families import Gaussian
     >>> from posterity.models import LogisticRegression
@@ -77,49 +63,16 @@ class Joint(Target):
     model: Model
     prior: Any
     data: Records
-    batch_size: int | None = eqx.field(static=True)
 
-    def __init__(
-        self, model: Model, prior: Distribution, data: Any, *, batch_size: int | None = None
-    ):
-        COUNT.or_none().check(batch_size=batch_size)
+    def __init__(self, model: Model, prior: Distribution, data: Any):
         check_prior(prior)
-        records = Records.of_model(model, data, columns_of(prior))
-        if batch_size is not None and model.joint:
-            raise UsageError(
-                found=f"batch_size={batch_size} for a model whose records tell of each other",
-                expected="all records at every step",
-                fix="Leave out batch_size.",
-            )
         self.model = model
         self.prior = prior
-        self.data = records.widened()
-        few = batch_size is not None and batch_size < records.size
-        if few:
-            check_by_record(model, prior, records)
-        self.batch_size = batch_size if few else None
-
-    @property
-    def records(self) -> int | None:
-        """Number of records that minibatches are drawn from; None without minibatches."""
-        return None if self.batch_size is None else self.data.size
+        self.data = Records.of_model(model, data, columns_of(prior)).widened()
 
     def log_density(self, z: PyTree) -> Float[jax.Array, ""]:
         """Return the log density with all records, in nats."""
         return self.prior.log_prob(z) + self.model.total(z, self.data)
-
-    def estimate(self, z: PyTree, key: jax.Array | None) -> Any:
-        """Estimate the log density, in nats, from records drawn with replacement and reweighted."""
-        if self.batch_size is None or key is None:
-            return self.log_density(z)
-        places = jax.random.randint(key, (self.batch_size,), 0, self.data.size)
-
-        def pick(leaf):
-            return jnp.asarray(leaf)[places]
-
-        weights = pick(self.data.weights) * (self.data.size / self.batch_size)
-        some = Records(jax.tree.map(pick, self.data.data), weights)
-        return self.prior.log_prob(z) + self.model.total(z, some)
 
 
 class Free(Target):
@@ -138,23 +91,14 @@ class Free(Target):
         self.inner = inner
         self.supports = supports
 
-    @property
-    def records(self) -> int | None:
-        """Number of records of the inner target."""
-        return self.inner.records
-
     def log_density(self, z: PyTree) -> Any:
         """Return the log density, including the log Jacobian of unconstrained coordinates."""
-        return self.estimate(z, None)
-
-    def estimate(self, z: PyTree, key: jax.Array | None) -> Any:
-        """Estimate the same from a minibatch; exact if ``key`` is None."""
         if self.supports is None:
-            return self.inner.estimate(
-                shaped(z, jax.tree.unflatten(self.structure, self.shapes)), key
+            return self.inner.log_density(
+                shaped(z, jax.tree.unflatten(self.structure, self.shapes))
             )
         u = self.supports.unravel(z)
-        return self.inner.estimate(self.supports.forward(u), key) + self.supports.log_det(u)
+        return self.inner.log_density(self.supports.forward(u)) + self.supports.log_det(u)
 
 
 class Traced(Target):
@@ -163,24 +107,12 @@ class Traced(Target):
     """
 
     data: Any
-    """The arrays of the log density, and of its minibatch estimate."""
-    operations: tuple[Operations, ...] = eqx.field(static=True)
-    count: int | None = eqx.field(static=True)
-
-    @property
-    def records(self) -> int | None:
-        """Number of records that minibatches are drawn from; None without minibatches."""
-        return self.count
+    """The arrays of the log density."""
+    operations: Operations = eqx.field(static=True)
 
     def log_density(self, z: PyTree) -> Any:
         """Return the log density of an event of the traced shape, in nats."""
-        return self.operations[0](self.data[0], z)
-
-    def estimate(self, z: PyTree, key: jax.Array | None) -> Any:
-        """Estimate the log density from a minibatch; exact if ``key`` is None."""
-        if key is None or self.count is None:
-            return self.log_density(z)
-        return self.operations[1](self.data[1], z, key)
+        return self.operations(self.data, z)
 
 
 def as_target(target: object) -> Target:
@@ -202,9 +134,7 @@ def traced_at(target: Target, z: PyTree, base: PyTree) -> Traced:
     """
     target = jax.tree.map(lambda leaf: jnp.asarray(leaf) if eqx.is_array(leaf) else leaf, target)
     try:
-        found = [traced(target.log_density, z)]
-        if target.records is not None:
-            found.append(traced(target.estimate, z, jax.random.key(0)))
+        operations, data = traced(target.log_density, z)
     except StructureError:
         raise
     except Exception as error:  # whatever the user's function raises
@@ -214,12 +144,11 @@ def traced_at(target: Target, z: PyTree, base: PyTree) -> Traced:
             fix="Write it with jax.numpy, without branches on values; check what events are: "
             "base.event_shape.",
         ) from error
-    operations, data = zip(*found, strict=True)
-    kind = operations[0].outputs.dtype
+    kind = operations.outputs.dtype
     if not np.issubdtype(kind, np.floating):
         raise ParameterError(
             found=f"a log density of {kind}",
             expected="a real number in nats",
             fix="Return log L(z).",
         )
-    return Traced(jax.tree.map(jnp.asarray, data), operations, target.records)
+    return Traced(jax.tree.map(jnp.asarray, data), operations)
