@@ -23,13 +23,8 @@ from posterity.arrays.typing import KeyArray
 from posterity.artifact import loaded
 from posterity.artifact.checkpoint import Checkpoint, opened
 from posterity.errors import ConvergenceWarning, ParameterError, UsageError
-from posterity.families import (
-    DiagonalGaussian,
-    Distribution,
-    Gaussian,
-    Transformed,
-)
-from posterity.families.free_forms import event_of, form_of
+from posterity.families import DiagonalGaussian, Distribution, Gaussian, Transformed
+from posterity.families.free_forms import form_of
 from posterity.families.unconstrained import unconstrained
 from posterity.inference.modes import RULE, unsearched
 from posterity.pursuit.component import Refusal, polished, with_component
@@ -139,7 +134,7 @@ def pursue(
         # With fewer than four nodes per dimension, covariances would overfit the nodes; in
         # thousands of dimensions memory limits their number.
         enough = max(NODES, min(4 * form.size, ROOM // form.size))
-        whole = Free(target, supports, event_of(own))
+        whole = target if supports is None else Free(target, supports)
         schedule = schedule or Best()
         free = traced_at(whole, jax.ShapeDtypeStruct((form.size,), np.float64), origin)
         samples = samples or SAMPLES

@@ -13,7 +13,6 @@ from jaxtyping import Float, PyTree
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.checks import check_prior
-from posterity.families.free_forms import shaped
 from posterity.families.unconstrained import Supports
 from posterity.models import Model, Records
 from posterity.models.tables import columns_of
@@ -76,27 +75,13 @@ class Joint(Target):
 
 
 class Free(Target):
-    """A target over flat vectors: the coordinates of events shaped as ``like``, or, with supports,
-    their unconstrained coordinates.
-    """
+    """A target over flat vectors, the unconstrained coordinates of events with supports."""
 
     inner: Target
-    supports: Supports | None = eqx.field(static=True)
-    structure: Any = eqx.field(static=True)
-    shapes: tuple[Any, ...] = eqx.field(static=True)
-
-    def __init__(self, inner: Target, supports: Supports | None, like: PyTree):
-        leaves, self.structure = jax.tree.flatten(like)
-        self.shapes = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
-        self.inner = inner
-        self.supports = supports
+    supports: Supports = eqx.field(static=True)
 
     def log_density(self, z: PyTree) -> Any:
         """Return the log density, including the log Jacobian of unconstrained coordinates."""
-        if self.supports is None:
-            return self.inner.log_density(
-                shaped(z, jax.tree.unflatten(self.structure, self.shapes))
-            )
         u = self.supports.unravel(z)
         return self.inner.log_density(self.supports.forward(u)) + self.supports.log_det(u)
 
