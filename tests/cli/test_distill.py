@@ -498,7 +498,7 @@ def test_refusals(line, code, words, folder):
         ("variance = 4.0", "", 2, "prior.variance"),
         ("chains = 8", "kernel = 'sgld'\nfriction = 0.1", 2, "friction; [sampler]"),
         ("chains = 8", "step_size = {a = 1}", 2, "sampler.step_size.kind"),
-        ("chains = 8", 'step_size = {kind = "halving"}', 2, "[sampler.step_size]"),
+        ("chains = 8", 'step_size = {kind = "polynomial"}', 2, "[sampler.step_size]"),
         ("noise = 0.5", 'kind = "box"\nlow = 0', 2, "[inputs]; high"),
         ("noise = 0.5", 'kind = "box"\nlow = 0\nhigh = 0', 3, "box; [inputs]"),
         ("noise = 0.5", 'file = "other.csv"', 4, "no column 'dose'; ['age', 'height']"),

@@ -54,11 +54,7 @@ KERNELS = {
 }
 KERNEL_OF = {"friction": "sghmc", "decay": "preconditioned-sgld", "floor": "preconditioned-sgld"}
 KERNEL_OPTIONS = ("step_size", "noise", *KERNEL_OF)
-STEP_SIZES = {
-    "polynomial": distillation.Polynomial,
-    "halving": distillation.Halving,
-    "cyclical": distillation.Cyclical,
-}
+STEP_SIZES = {"polynomial": distillation.Polynomial}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,8 +16,6 @@ from posterity.distillation.sampling.kernels import SGHMC as SGHMC
 from posterity.distillation.sampling.kernels import SGLD as SGLD
 from posterity.distillation.sampling.kernels import PreconditionedSGLD as PreconditionedSGLD
 from posterity.distillation.sampling.langevin import Langevin as Langevin
-from posterity.distillation.sampling.schedules import Cyclical as Cyclical
-from posterity.distillation.sampling.schedules import Halving as Halving
 from posterity.distillation.sampling.schedules import Polynomial as Polynomial
 from posterity.distillation.scaling import Scaling as Scaling
 from posterity.distillation.student import Student as Student

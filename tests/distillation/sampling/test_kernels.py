@@ -5,11 +5,12 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from posterity.distillation.sampling import noise
 from posterity.distillation.sampling.kernels import SGHMC, SGLD, PreconditionedSGLD
-from posterity.distillation.sampling.schedules import Halving, Polynomial
+from posterity.distillation.sampling.schedules import Polynomial
 from posterity.errors import StructureError, UsageError
 
 KERNELS = [SGLD, PreconditionedSGLD, SGHMC]
@@ -128,7 +129,10 @@ def test_scans_jits_and_vmaps_to_the_same():
 
 
 def test_schedule_and_temperature_follow_the_step():
-    kernel = SGLD(Halving(1.0, every=2), temperature=lambda step: jnp.where(step < 2, 0.0, 1.0))
+    kernel = SGLD(
+        optax.exponential_decay(1.0, 2, 0.5, staircase=True),
+        temperature=lambda step: jnp.where(step < 2, 0.0, 1.0),
+    )
     state, sizes, moved = init(kernel, single([0])), [], []
     for index in range(4):
         before = state.position

@@ -1,5 +1,5 @@
 """Step sizes: a number, or a schedule. A schedule is a hashable callable from the step number, an
-int32 that may be traced, to the step size, as in optax; the ones below compare by value.
+int32 that may be traced, to the step size, as in optax; the one below compares by value.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from posterity.arguments import COUNT, NOT_NEGATIVE, POSITIVE, Constraint
+from posterity.arguments import NOT_NEGATIVE, POSITIVE, Constraint
 from posterity.distillation.pytrees import leaves
 from posterity.errors import UsageError
 
@@ -61,62 +61,6 @@ class Polynomial:
         """The size of step ``step``."""
         number = jnp.asarray(step).astype(jnp.float32)
         return jnp.float32(self.a) * (jnp.float32(self.b) + number) ** -jnp.float32(self.gamma)
-
-
-@leaves("size", "every")
-@dataclasses.dataclass(frozen=True)
-class Halving:
-    """A schedule that starts at ``size`` and halves after every ``every`` steps.
-
-    Source: korattikara2015, where steps for tables were halved every 80,000.
-
-    >>> [float(Halving(1.0, every=10)(step)) for step in (0, 9, 10, 25)]
-    [1.0, 1.0, 0.5, 0.25]
-    """
-
-    size: float | int
-    every: int
-
-    def __post_init__(self) -> None:
-        POSITIVE.check(size=self.size)
-        COUNT.check(every=self.every)
-
-    def __call__(self, step: ArrayLike) -> jax.Array:
-        """The size of step ``step``."""
-        times = jnp.asarray(step, jnp.int32) // jnp.int32(self.every)
-        return jnp.float32(self.size) * jnp.exp2(-times.astype(jnp.float32))
-
-
-@leaves("size", "period", "least")
-@dataclasses.dataclass(frozen=True)
-class Cyclical:
-    """A periodic schedule: half a cosine from ``size`` to ``least`` over each ``period`` steps.
-    Large sizes at the start of a cycle move the chain to another mode; small ones sample it.
-
-    Source: zhang2020, equation 1.
-
-    >>> [round(float(Cyclical(1.0, period=4)(step)), 3) for step in range(5)]
-    [1.0, 0.854, 0.5, 0.146, 1.0]
-    """
-
-    size: float | int
-    period: int
-    least: float | int = 0.0
-
-    def __post_init__(self) -> None:
-        POSITIVE.check(size=self.size)
-        COUNT.check(period=self.period)
-
-        def between(least):
-            return NOT_NEGATIVE.allows(least) and least <= self.size
-
-        Constraint(f"a number from 0 to the size, {self.size!r}", between).check(least=self.least)
-
-    def __call__(self, step: ArrayLike) -> jax.Array:
-        """The size of step ``step``."""
-        within = (jnp.asarray(step, jnp.int32) % jnp.int32(self.period)).astype(jnp.float32)
-        share = (1 + jnp.cos(within * (jnp.pi / self.period))) / 2
-        return jnp.float32(self.least) + jnp.float32(self.size - self.least) * share
 
 
 def adam(rate: Number, steady: Number, steps: Number) -> optax.GradientTransformation:
