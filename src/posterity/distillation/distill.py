@@ -372,17 +372,12 @@ def _resumed(run: Run, kept: Checkpoint) -> tuple[State, tuple[Row, ...], np.nda
         return run.start(teacher.begin(key=run.key)), (), none
     shapes = jax.eval_shape(run.start, teacher.blank())
     kinds, tree = jax.tree.flatten(shapes)
+    value, _ = saved
     try:
-        leaves = saved[0]["leaves"]
-        rows = saved[0]["trace"]
-        trace = tuple(Row(int(step), gap, loss) for step, gap, loss in rows)
-        series = saved[0].get("series", none)
-        found = [np.shape(leaf) for leaf in leaves]
-        if found != [leaf.shape for leaf in kinds] or series.shape[1:] != none.shape[1:]:
-            raise ValueError("arrays of other shapes")
-        pairs = zip(leaves, kinds, strict=True)
+        trace = tuple(Row(int(step), gap, loss) for step, gap, loss in value["trace"])
+        pairs = zip(value["leaves"], kinds, strict=True)
         state = jax.tree.unflatten(tree, [jnp.asarray(leaf, kind.dtype) for leaf, kind in pairs])
-        return state, trace, series
+        return state, trace, value.get("series", none)
     except (KeyError, TypeError, ValueError) as error:
         raise kept.foreign() from error
 

@@ -123,8 +123,7 @@ def _columns(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     mean = x[0] + away.mean(0)
     centred = away - away.mean(0)
     reach = np.abs(centred).max(0)
-    constant = (away == 0).all(0)
-    safe = np.where(constant, 1, reach)  # so that squares neither overflow nor underflow
+    safe = np.where(reach == 0, 1, reach)  # so that squares neither overflow nor underflow
     spread = reach * (centred / safe).std(0)
     rare = (x == np.median(x, 0)).mean(0) > 0.5
     far = np.abs(mean) > FAR * np.maximum(spread, np.finfo(np.float64).tiny)
@@ -133,9 +132,8 @@ def _columns(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     off = far | large | small
     scale = np.maximum(spread, reach / LARGE)
     scale = np.where(rare, np.maximum(scale, 1), scale)
-    mean = np.where(constant, x[0], mean)
-    scale = np.where(constant, np.maximum(1, np.abs(mean) / LARGE), scale)
-    return np.where(off | constant, mean, 0), np.where(off | constant, scale, 1)
+    scale = np.where(reach == 0, np.maximum(1, np.abs(mean) / LARGE), scale)
+    return np.where(off, mean, 0), np.where(off, scale, 1)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -119,7 +119,7 @@ def places(
     half = number - number // 2
     wide = number // 4
     logs = np.where(np.isfinite(points.log_ratios), points.log_ratios, -np.inf)
-    spread = np.ptp(logs[np.isfinite(logs)]) if np.isfinite(logs).any() else 0.0
+    spread = np.ptp(logs[np.isfinite(logs)])
     chances = scipy.special.softmax(logs / max(1.0, spread / 10))
     others = rng.choice(len(logs), number // 2 - wide, p=chances)
     others[:1] = np.argmax(logs)
