@@ -62,7 +62,6 @@ def pursue(
     samples: int | None = None,
     nodes: int | None = None,
     tolerance: float = 0.01,
-    start: Any = None,
     progress: ProgressCallback | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Pursuit:
@@ -88,7 +87,6 @@ def pursue(
         tolerance: largest distance from the target in nats, estimated by the mixture's own draws,
             of a converged mixture; also what the starts of a last search may have missed, about
             three over their number, so that 0.01 requires 300 starts.
-        start: mixture to add to, with components of the base's family, or the path of its file.
         progress: called after each component; an exception that it raises ends the pursuit.
         checkpoint: path of a file saved after each component. The same call resumes from it, with
             bitwise the same result; a call with more ``components`` adds to it.
@@ -153,12 +151,11 @@ def pursue(
             "nodes": nodes_of(form, nodes or enough),
         }
         search = Search(form, free, origin, own, key, schedule, **settings)
-        first = None if start is None else loaded(start)
         parts = {"target": free, "base": origin, "key": key, "schedule": schedule}
-        parts |= {"start": first, "settings": settings}
+        parts |= {"settings": settings}
         with opened(checkpoint, "pursue", parts) as kept:
             # One more slot, to test at the end whether another component would help.
-            state = _initial(search, kept, first, components, components + 1)
+            state = _initial(search, kept, components, components + 1)
             return _driven(search, state, components, tolerance, kept, progress)
 
 
@@ -192,61 +189,39 @@ def _base(base: PyTree, target: Target) -> Distribution:
     return Transformed.onto(prior, law)
 
 
-def _initial(search: Search, kept: Checkpoint, start: PyTree, components: int, count: int) -> State:
-    """Return the first state: from the checkpoint, from a mixture ``start``, or empty."""
+def _initial(search: Search, kept: Checkpoint, components: int, count: int) -> State:
+    """Return the first state: from the checkpoint, or empty."""
     base = search.form.parameters(search.base)
-    empty = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (count, *np.shape(leaf))), base)
-    parameters = empty
+    parameters = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (count, *np.shape(leaf))), base)
     weights = np.zeros(count)
-    position = None
     before = kept.load()
-    if before is not None:
-        value, position = before
-        parameters = jax.tree.unflatten(jax.tree.structure(base), value["parameters"])
-        weights = np.asarray(value["weights"])
-    elif start is not None:
-        parameters, weights = _of_mixture(search, start)
-    if (weights > 0).sum() > components:
+    if before is None:
+        return State(parameters, weights, search.sampled(parameters, weights))
+    value, position = before
+    saved = np.asarray(value["weights"])
+    used = np.flatnonzero(saved > 0)
+    if len(used) > components:
         raise UsageError(
-            found=f"components={components} to go on from {(weights > 0).sum()}",
+            found=f"components={components} to go on from {len(used)}",
             expected="as many as there are, at least",
             fix="Raise components.",
         )
-    if len(weights) != count:
-        used = np.flatnonzero(weights > 0)
+    rows = jax.tree.unflatten(jax.tree.structure(base), value["parameters"])
+    if len(saved) == count:
+        parameters = rows
+        weights = saved
+    else:
 
         def fill(rows, spare):
             return np.concatenate([rows[used], spare[len(used) :]])
 
-        parameters = jax.tree.map(fill, parameters, empty)
-        weights = fill(weights, np.zeros(count))
+        parameters = jax.tree.map(fill, rows, parameters)
+        weights = fill(saved, weights)
     state = State(parameters, weights, search.sampled(parameters, weights))
-    if position is not None:
-        rows = {"trace": Row, "refused": Refused}
-        parts = {name: tuple(kind(*row) for row in position[name]) for name, kind in rows.items()}
-        parts |= {name: position[name] for name in ("number", "evaluations")}
-        return dataclasses.replace(state, **parts)
-    if start is None:
-        return state
-    state = dataclasses.replace(state, number=len(state.used))
-    return state.with_row(state.cache.elbo(weights), math.nan, math.nan)
-
-
-def _of_mixture(search: Search, start: PyTree) -> tuple[Any, np.ndarray]:
-    """Return the parameters and weights of a mixture of the base's family, else a UsageError."""
-    law: Any = start.components if getattr(start, "is_mixture", False) else None
-    if type(law) is type(search.origin):
-        law = law.unmapped[0]
-        members = [law[place] for place in range(start.size)]  # type: ignore[index,union-attr]
-        if all(form_of(member) == search.form for member in members):
-            rows = map(search.form.parameters, members)
-            stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
-            return stacked, np.asarray(start.weights, np.float64)
-    raise UsageError(
-        found=f"start={start!r}",
-        expected=f"a mixture of laws like the base, {search.origin!r}",
-        fix="Pass the posterior of an earlier pursuit, and the same base.",
-    )
+    kinds = {"trace": Row, "refused": Refused}
+    parts = {name: tuple(kind(*row) for row in position[name]) for name, kind in kinds.items()}
+    parts |= {name: position[name] for name in ("number", "evaluations")}
+    return dataclasses.replace(state, **parts)
 
 
 def _driven(
