@@ -109,11 +109,12 @@ def _distinct(data: PyTree) -> Int[np.ndarray, " n"]:
 
 def _scores(target: Target, positions: PyTree, records: tuple[Any, Any]) -> Float[np.ndarray, " n"]:
     """Return log densities, in nats, of records by normals with the moments of all chains."""
-    outputs = jax.tree.map(np.asarray, _outputs(target, positions, records[0]))
+    outputs = jax.tree.map(np.asarray, outputs_at(target, positions, records[0]))
     with np.errstate(invalid="ignore", over="ignore"):  # of chains that diverge
         whole = merged([(expectations_of("gaussian", outputs), 1)])
         each = Prediction.of(whole, "gaussian").log_predictive(records[1])
     return np.nan_to_num(each, nan=LEAST, neginf=LEAST)
 
 
-_outputs = jitted(lambda target, positions, x: target.outputs(positions, x))
+outputs_at = jitted(lambda target, positions, x: target.outputs(positions, x))
+"""Outputs (c, n, k) of chains at these positions, compiled."""

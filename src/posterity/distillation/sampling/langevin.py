@@ -351,7 +351,7 @@ class Langevin(Teacher):
         if getattr(model, "likelihood", None) == "gaussian" and x is not None:
             some = slice(None, None, -(-len(x) // health.RECORDS))
             x, y = (np.asarray(part)[some] for part in self.target.data)
-            outputs = jax.tree.map(np.asarray, _answers(self, state, x))
+            outputs = jax.tree.map(np.asarray, climbs.outputs_at(self.target, own.position, x))
             parts = health.residuals(outputs, y, getattr(model, "noise_variance", None))
             if parts is not None:
                 reasons += health.misfit(*parts)
@@ -442,9 +442,6 @@ def _is_linear(model: Model) -> bool:
 def _is_noisy(model: Model) -> bool:
     """Tell whether a network learns its noise."""
     return getattr(model, "noise_variance", 1.0) is None
-
-
-_answers = jitted(lambda teacher, state, x: teacher.outputs(teacher.draws(state), x))
 
 
 @functools.partial(jitted, static_argnums=2)
