@@ -165,14 +165,14 @@ def test_units_that_need_the_digits_of_float64_have_them_alone() -> None:
 
 def test_the_file_says_what_it_is_and_is_the_same_again(tmp_path: Path) -> None:
     path = tmp_path / "student.onnx"
-    student = perceptron(Head("gaussian", 2, True, 0.5), 4)
+    student = perceptron(Head("gaussian", 2, True, 0.5, degrees=4), 4)
     model = to_onnx(student, path)
     onnx.checker.check_model(str(path), full_check=True)
     assert path.read_bytes() == model.SerializeToString() == to_onnx(student).SerializeToString()
     about = session(path.read_bytes()).get_modelmeta()
     assert about.producer_name == "posterity"
     assert about.custom_metadata_map == {
-        "likelihood": "gaussian", "split": "True", "noise_variance": "0.5",
+        "likelihood": "gaussian", "split": "True", "noise_variance": "0.5", "degrees": "4.0",
         "posterity": posterity.__version__,
     }  # fmt: skip
     assert model.opset_import[0].version == adapter.OPSET

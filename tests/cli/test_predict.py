@@ -104,6 +104,9 @@ def test_a_student_of_values_is_scored_by_its_t_law(folder):
     assert score["log_score"] == pytest.approx(found.log_predictive(y).mean())
     low, high = found.law().interval(0.5)
     assert score["coverage"] == ((low[:, 0] <= y) & (y <= high[:, 0])).mean()
+    assert document("inspect", "value.safetensors")["student"]["degrees"] == 4
+    succeed("report", "value.safetensors", "-o", "page.html")
+    assert "Degrees of freedom of new values" in Path("page.html").read_text()
 
 
 def test_columns_are_matched_by_their_names(folder):
