@@ -204,9 +204,7 @@ def _looked(constants: Constants, state: State, size: Array) -> State:
     count = state.counts[half]
     counted = jnp.asarray(size > 0, jnp.int32)
     old = taken(state.expectations, half)
-    both = merge(old, now, (count, 1))
-    pick = counted * jnp.where(count > 0, 2, 1)
-    new = jax.tree.map(lambda *own: jax.lax.select_n(pick, *own), old, now, both)
+    new = merge(old, now, (count, counted))
     kept = jax.tree.map(lambda leaf, own: leaf.at[half].set(own), state.expectations, new)
     return state._replace(expectations=kept, counts=state.counts.at[half].add(counted))
 

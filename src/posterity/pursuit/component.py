@@ -194,12 +194,11 @@ def _moved(search: Search, state: State, v: Float[np.ndarray, "k p1"]) -> State 
     where rounding errors are large.
     """
     parameters = state.parameters
-    used = state.used
-    for slot in used:
-        own = taken(parameters, slot)
-        parameters = _with_slot(parameters, slot, objectives.moved(search.form, own, v[slot, :-1]))
-    if any(_degenerate(search, taken(parameters, slot)) for slot in used):
-        return None
+    for slot in state.used:
+        own = objectives.moved(search.form, taken(parameters, slot), v[slot, :-1])
+        if _degenerate(search, own):
+            return None
+        parameters = _with_slot(parameters, slot, own)
     with np.errstate(divide="ignore"):
         weights = rules.pruned(scipy.special.softmax(np.log(state.weights) + v[:, -1]))
     cache = search.sampled(parameters, weights)

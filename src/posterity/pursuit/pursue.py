@@ -120,7 +120,7 @@ def pursue(
     POSITIVE.check(tolerance=tolerance)
     key = keys.seeded(0) if key is None else keys.plain(key)
     with jax.enable_x64(True):
-        own, supports = getattr(origin, "unmapped", (origin, None))
+        own, supports = origin.unmapped
         form = form_of(own)
         if form is None:
             raise UsageError(

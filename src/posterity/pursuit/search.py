@@ -157,7 +157,7 @@ class State:
             gain_error=gain.standard_error,
             alpha=alpha,
             lam=lam,
-            entropy=-float(np.sum(np.where(weights > 0, weights * log_q, 0.0))),
+            entropy=-float(weights @ log_q),
             effective=float(np.exp(scipy.special.entr(weights).sum())),
             evaluations=self.evaluations,
         )

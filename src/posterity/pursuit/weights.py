@@ -32,8 +32,8 @@ class Estimate(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SampleCache:
-    """Draws ``z`` of all slots, and ``log L`` there; the values of empty slots are not used.
-    ``densities[i, j]`` are ``log h_i`` at the draws of ``h_j``.
+    """Draws ``z`` of all slots, and ``log L`` there; the values of empty slots are finite, and not
+    used. ``densities[i, j]`` are ``log h_i`` at the draws of ``h_j``.
     """
 
     z: Float[np.ndarray, "k n d"]
@@ -48,8 +48,7 @@ class SampleCache:
 
     def terms(self, weights: Float[np.ndarray, " k"]) -> Float[np.ndarray, "k n"]:
         """Return ``w_j (log L - log q)`` at each slot's draws; the ELBO sums their means."""
-        gaps = self.log_l - self.log_q(weights)
-        return np.where(weights[:, None] > 0, weights[:, None] * gaps, 0.0)
+        return weights[:, None] * (self.log_l - self.log_q(weights))
 
     def elbo(self, weights: Float[np.ndarray, " k"]) -> Estimate:
         """Return the ELBO in nats, stratified over components."""
