@@ -66,10 +66,11 @@ def folder(tmp_path):
 def test_pursuing_is_what_the_library_does(folder):
     """And a posterior that is full of correlations is not what two diagonal components can be."""
     data = document("pursue", "pursuit.toml", code=9)
-    target, base = configured()[0], "diagonal"
-    assert isinstance(target, Joint) and isinstance(target.model, LogisticRegression)
+    problem = configured()[0]
+    assert isinstance(problem.model, LogisticRegression)
+    target = Joint(problem.model, problem.prior, problem.data)
     found = posterity.pursue(
-        target, base, key=jax.random.key(2), components=2, schedule=Fixed(1.0), polish=None,
+        target, "diagonal", key=jax.random.key(2), components=2, schedule=Fixed(1.0), polish=None,
         attempts=2, finalists=1, samples=256,
     )  # fmt: skip
     saved = posterity.load("out.safetensors")
