@@ -159,6 +159,14 @@ class Position:
         return math.inf if now is None else now**2 / 2
 
     @property
+    def ahead(self) -> float:
+        """How far the next round moves the posterior, in nats, if it is as much shorter than the
+        last one as that was than the one before; infinite before the end of the first.
+        """
+        now, before = self._lengths
+        return self.moved * (now / before) ** 2 if now and before else self.moved
+
+    @property
     def grows(self) -> bool:
         """Whether rounds move the posterior by more and more, as those that diverge do; line
         searches of a lone site cannot.
