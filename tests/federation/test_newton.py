@@ -152,7 +152,7 @@ def test_counts_that_are_zero_wherever_a_column_is_one_end_at_their_optimum(devi
         rate = np.exp(np.clip(x @ [0.5, 0.0, -1.0, 0.7], -6, 4))
         data[site] = x, np.where(x[:, 1] == 1, 0, rng.poisson(rate))
     prior = DiagonalGaussian.from_standard(np.zeros(4), np.full(4, deviation**2))
-    run = federate(data, PoissonRegression(), prior)
+    run = federate(data, PoissonRegression(), prior, tolerance=1e-6)
     assert run.status.converged and run.state.step < 15
     x, y = (np.concatenate(parts) for parts in zip(*data.values(), strict=True))
     q = run.posterior
