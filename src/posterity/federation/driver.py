@@ -117,6 +117,6 @@ class Federation:
         try:
             turns = [s for s in agreed.sites if without_turn(agreed, state, s) is None]
             factors = exact_factors([self.sites[site] for site in turns])
+            return schedule.at_once(agreed, state, factors)
         except Exception:  # a site that fails is reported by name at its own turn
             return None
-        return schedule.at_once(agreed, state, factors)
