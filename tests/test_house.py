@@ -12,7 +12,6 @@ LONG_FILES: set[str] = {
     "engine/agreement.py",
     "engine/machine.py",
     "engine/running.py",
-    "federation/site.py",
     "federation/specification.py",
     "fusion/sites.py",
     "inference/descent.py",

@@ -19,9 +19,9 @@ from posterity.arrays.search import Point, Rule, Search
 from posterity.entries import Entry
 from posterity.errors import PosterityError
 from posterity.federation.driver import Federation
+from posterity.federation.factors import canonical
 from posterity.federation.messages import Part, Report
 from posterity.federation.newton import Newton, applies, newton_of
-from posterity.federation.site import canonical
 from posterity.federation.state import State, contributing, distance, measures
 from posterity.inference.descent import FAR, LEVELS, NARROWER
 
