@@ -189,32 +189,23 @@ def seen(
 
 
 def _roots(covariances: Any) -> tuple[Any, Any]:
-    """Return lower triangular roots of covariances (n, p, p) and their inverses, by explicit loops.
+    """Return lower triangular roots of covariances (n, p, p) and their inverses, by loops.
 
     Entries of linearly dependent predictors are zero, and so are the derivatives there.
     """
     size = covariances.shape[-1]
-    none = jnp.zeros_like(covariances[:, 0, 0])
-    root = [[none] * size for _ in range(size)]
-    inverse = [[none] * size for _ in range(size)]
+    rest = covariances
+    columns = []
+    inverse = jnp.zeros_like(covariances)
     for j in range(size):
-        for i in range(j, size):
-            rest = covariances[:, i, j] - sum((root[i][k] * root[j][k] for k in range(j)), none)
-            if i == j:
-                varies = rest > 1e-12 * covariances[:, j, j]
-                root[j][j] = jnp.sqrt(jnp.where(varies, rest, 0.0))
-                inverse[j][j] = jnp.where(varies, 1 / jnp.where(varies, root[j][j], 1.0), 0.0)
-            else:
-                root[i][j] = rest * inverse[j][j]
-    for i in range(size):
-        for j in range(i):
-            along = sum((root[i][k] * inverse[k][j] for k in range(j, i)), none)
-            inverse[i][j] = -along * inverse[i][i]
-
-    def stacked(rows):
-        return jnp.stack([jnp.stack(row, -1) for row in rows], -2)
-
-    return stacked(root), stacked(inverse)
+        pivot = rest[:, j, j, None]
+        varies = pivot > 1e-12 * covariances[:, j, j, None]
+        scale = jnp.where(varies, 1 / jnp.sqrt(jnp.where(varies, pivot, 1.0)), 0.0)
+        columns.append(jnp.where(np.arange(size) >= j, rest[:, j] * scale, 0.0))
+        rest = rest - columns[j][:, :, None] * columns[j][:, None, :]
+        before = jnp.stack(columns, -1)[:, j, :, None] * inverse[:, : j + 1]
+        inverse = inverse.at[:, j].set((np.eye(size)[j] - before.sum(1)) * scale)
+    return jnp.stack(columns, -1), inverse
 
 
 def nodes_for(number: int, budget: int, otherwise: Any, dtype: Any) -> tuple[Any, Any]:
