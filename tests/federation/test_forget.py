@@ -21,8 +21,8 @@ from posterity.artifact import digest
 from posterity.errors import ConvergenceError, LedgerError, ParameterError, SiteError, UsageError
 from posterity.families import Beta, DiagonalGaussian, Gamma, Gaussian
 from posterity.federation import Gossip, certify, federate, forget
-from posterity.federation.federate import start
 from posterity.federation.computed import gradient
+from posterity.federation.federate import start
 from posterity.federation.site import Site
 from posterity.graphs import ring
 from posterity.inference import LocalUpdate
