@@ -193,7 +193,6 @@ class _Site:
     def take_nodes(self, count: int, finer: int) -> None:
         """Use sets of ``count`` nodes (see :func:`grids`) from now on."""
         self.grids = grids(len(self.own), count, finer)
-        self.known: dict[int, Any] = {}  # by set of nodes, the last arguments and their result
 
     def descend(self, steps: int) -> None:
         """Make natural-gradient steps of the log spreads, each shortened by a line search."""
@@ -210,6 +209,7 @@ class _Site:
                     expected="a prior under which sites differ by less than exp(40)",
                     fix="Give `log_spread` a smaller standard deviation, 2 at most, say.",
                 )
+            self.at = at
             ahead = self._gradient(self.spread, at, 0)
             change = ahead.plus(self.spread.plus(self.others, -1.0), -1.0)
             self.residual = _length(self.spread, change)
@@ -220,24 +220,25 @@ class _Site:
             slack = min(self.residual**2, EFFORT.slack) / 10
             while share > EFFORT.shortest:
                 moved = self.spread.plus(change, share)
-                if moved.proper and self._energy(moved)[0] <= energy + slack:
+                lower, there = self._energy(moved)
+                if lower <= energy + slack:
                     break
                 share /= 2
             else:
                 break
             self.spread = moved
-            self.coefficients = self.cavity.plus(self._of_coefficients(self._at(moved, 0), 0))
+            self.coefficients = self.cavity.plus(self._of_coefficients(there, 0))
 
     def factor(self) -> Any:
         """Return the site's factor at the end of the descent."""
         spread = self.spread.plus(self.others, -1.0)
-        return self._joined(self._of_coefficients(self._at(self.spread, 0), 0), spread)
+        return self._joined(self._of_coefficients(self.at, 0), spread)
 
     def gradients(self) -> list[Any]:
         """Return the factor after a full step, by each of two sets of nodes."""
         steps = []
-        for seed in (0, 1):
-            at = self._at(self.spread, seed)
+        otherwise = self._marginal(self.spread, self.grids[1][0])
+        for seed, at in enumerate((self.at, otherwise)):
             if at is None:
                 raise not_finite()
             gradient = self._gradient(self.spread, at, seed)
@@ -285,14 +286,6 @@ class _Site:
         covariance[self.own, self.own] += np.exp(2 * log_spread)
         return self.likelihood.message(self.cavity.mean, covariance)
 
-    def _at(self, spread: Normal, seed: int) -> Any:
-        place = spread, self.coefficients, self.message
-        before, known = self.known.get(seed, ((None,) * 3, None))
-        if any(old is not new for old, new in zip(before, place, strict=True)):
-            known = self._marginal(spread, self.grids[seed][0])
-            self.known[seed] = place, known
-        return known
-
     def _marginal(self, spread: Normal, nodes: Any) -> Marginal | None:
         """Return the marginal likelihood at these nodes; None if sums over them overflow."""
         s = spread.mean + nodes @ np.linalg.cholesky(spread.covariance).T
@@ -306,7 +299,7 @@ class _Site:
 
     def _energy(self, spread: Normal) -> tuple[float, Any]:
         """Return ``KL(spread ‖ cavity) - E[log Z]`` in nats up to a constant, and the marginal."""
-        at = self._at(spread, 0)
+        at = self._marginal(spread, self.grids[0][0]) if spread.proper else None
         mean = spread.mean
         if at is None:
             return np.inf, None
