@@ -43,8 +43,6 @@ from posterity.runtime.lazy import jax, jnp
 
 ENTRIES = 2**13
 """Largest array size: nodes of a block times records times predictors."""
-FAR = 1e-6
-"""Probability of a node, at five deviations, up to which a log likelihood may be non-finite."""
 NONE = 1e-20
 """Probability up to which a node of a grid is left out; together these have 1e-17 at most. So
 expectations of ``exp(s u)``, with ``u`` in deviations of a predictor, are too small from ``s = 7``
@@ -104,13 +102,16 @@ def seen(
     nodes: Any,
     chances: Any,
     by_values: bool,
+    *,
+    negligible: float = 1e-6,
 ) -> tuple[Seen, Seen | None]:
     """Return sums over standard normal ``nodes`` (m, p), transformed to predictors of each record.
 
     The first result has the exact derivatives of that sum in means and covariances of predictors,
     and what further nodes in the tails (:func:`shells`) would add to the sum of absolute values.
     The second, only if ``by_values``, has derivatives from values by Stein's lemma, which include
-    the effect of jumps.
+    the effect of jumps. Up to the probability ``negligible`` of a node, at five deviations, a log
+    likelihood may be non-finite there.
     """
     data = [jnp.asarray(leaf) for leaf in jax.tree.leaves(records.data)]
     mean = jnp.asarray(joint_mean(q))
@@ -132,7 +133,7 @@ def seen(
         values, slopes = jax.vmap(lambda each: of_all(each, *data))(at)
         # Values that are not finite at nodes of negligible probability are left out.
         finite = jnp.isfinite(values)
-        known = finite & jnp.isfinite(slopes).all(-1) | (mass[:, None] > FAR)
+        known = finite & jnp.isfinite(slopes).all(-1) | (mass[:, None] > negligible)
         known &= (mass[:, None] > 0) & (records.weights != 0)
         moments, bends, tails = sums
         tails = tails + far @ jnp.abs(jnp.where(finite, values, 0.0))
