@@ -161,10 +161,13 @@ class Position:
     @property
     def ahead(self) -> float:
         """How far the next round moves the posterior, in nats, if it is as much shorter than the
-        last one as that was than the one before; infinite before the end of the first.
+        last one as that was than the one before; infinite before the end of the first. In partial
+        pooling it is how far the last one did, as sites' messages are told from factors of late.
         """
         now, before = self._lengths
-        return self.moved * (now / before) ** 2 if now and before else self.moved
+        if self.agreement.update.pools or not (now and before):
+            return self.moved
+        return self.moved * (now / before) ** 2
 
     @property
     def grows(self) -> bool:
