@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from posterity.arrays.tree import map_leaves
 from posterity.arrays.typing import Float, Int
 from posterity.artifact.checkpoint import Checkpoint
 from posterity.families import ExponentialFamily
 from posterity.fusion.clustering import Clustering, assign, packed
 from posterity.fusion.components import LocalComponents
 from posterity.fusion.criterion import USUAL, DescriptionLength
-from posterity.fusion.geometry import Centroids, of_places
+from posterity.fusion.geometry import Centroids
 from posterity.fusion.rows import ExactGroupSums, GroupSums, Rows
 from posterity.fusion.search import SearchResult, price_of_a_group, search
 from posterity.status import Progress
@@ -250,5 +251,5 @@ def _origin(members: ExponentialFamily) -> object:
     """Return the middle of the members, or None if the origin is already within their spread."""
     place = members.location()
     amid: list[bool] = []
-    of_places(lambda x: amid.append(bool((np.abs(x.mean(0)) <= x.std(0)).all())), place)
-    return None if all(amid) else of_places(lambda x: x.mean(0), place)
+    map_leaves(lambda x: amid.append(bool((np.abs(x.mean(0)) <= x.std(0)).all())), place)
+    return None if all(amid) else map_leaves(lambda x: x.mean(0), place)
