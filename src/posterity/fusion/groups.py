@@ -25,7 +25,7 @@ from posterity.fusion.geometry import CACHED, chunks, middle, moved
 Array = np.ndarray
 EVERYTHING = "everything together"
 """What a distance between laws of several numbers is at, if at no single one."""
-LARGEST = 2**22  # Largest number of numbers for comparing all components with all groups
+LARGEST = 2**22  # Numbers that are compared at a time, at most
 
 
 class Groups:

@@ -194,13 +194,19 @@ class Passes:
         resumed = self.stages.resumed(self)
         found: Any = None if len(self.sampled) > least else search(self.near, components)
         if resumed is not None:
-            result = self.refine(resumed[0], left=resumed[1])
+            start = resumed[0]
         else:
             seed = found.clustering
             coordinates = seed.centroids.coordinates
             if components is None:
                 coordinates = self._opened(coordinates, price_of_a_group(seed))
-            result = self.refine(self.sweep(coordinates).packed())
+            start = self.sweep(coordinates)
+        if components is not None and not start.counts.all():
+            # Equal components, of which only the sample's are in groups apart.
+            labels = start.labels.copy()
+            labels[self.sample.places] = found.clustering.labels
+            start = dataclasses.replace(self.as_labelled(labels), assigned=start.assigned)
+        result = self.refine(start.packed(), **({"left": resumed[1]} if resumed else {}))
         if len(self.sampled) > least:
             seed = self.in_sample(result)
             found = SearchResult(seed, [seed.objective])
