@@ -288,7 +288,7 @@ def test_sites_of_all_sizes_with_one_that_outgrows_the_sample(monkeypatch):
 def test_equal_components_are_as_many_groups_as_asked_for(number):
     """To the last bit: an assignment to the nearest centroid alone would leave some empty."""
     law = DiagonalGaussian.from_standard([[0.0], [9.0]], [[0.01], [0.01]])
-    sites = [Plate(law)] * 1000
+    sites = [Plate(law)] * 2000
     assert fuse(sites, components=number, budget=10**5).components == number
     assert fuse(sites, components=number).components == number
 

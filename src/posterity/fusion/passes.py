@@ -176,9 +176,11 @@ class Passes:
             self.stages.keep(self, sweep, left)
             left = left - 1
             proposal = self.sweep(sweep.matched)
+            if not proposal.counts.all():
+                break
             before = misfit
             misfit = self.misfit(proposal)
-            if not proposal.counts.all() or misfit > before * (1 + 1e-12):
+            if misfit > before * (1 + 1e-12):
                 break
             sweep = proposal
             if misfit >= before * (1 - settled):
