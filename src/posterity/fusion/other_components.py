@@ -94,7 +94,7 @@ def _of_scatter(
     """
     if not isinstance(groups.block.members, NormalPrecision):
         return
-    spread = groups.variances
+    spread: Any = groups.variances
     known = np.isfinite(spread).all(1) & (spread > 0).all(1)
     logs = np.log(np.where(known[:, None], spread, 1.0))
     sites = np.unique(groups.site[alone & known])
