@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse.linalg
+import scipy
 from scipy.special import chdtri, ndtr
 
 from posterity.arguments import BETWEEN
