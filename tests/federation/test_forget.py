@@ -21,8 +21,9 @@ from posterity.artifact import digest
 from posterity.errors import ConvergenceError, LedgerError, ParameterError, SiteError, UsageError
 from posterity.families import Beta, DiagonalGaussian, Gamma, Gaussian
 from posterity.federation import Gossip, certify, federate, forget
+from posterity.federation.computed import gradient
 from posterity.federation.federate import start
-from posterity.federation.site import Site, _gradient
+from posterity.federation.site import Site
 from posterity.graphs import ring
 from posterity.inference import LocalUpdate
 from posterity.ledger import Ledger
@@ -240,9 +241,9 @@ def test_memory_of_a_certificate_does_not_grow_with_its_draws():
     update = LocalUpdate().resolve(model, q)
     assert update.noisy
     with jax.enable_x64(True):
-        gradient = eqx.filter_jit(_gradient)
+        jitted = eqx.filter_jit(gradient)
         arguments = update.traced, model, q, records, q.zero(), 64, jax.random.key(0)
-        compiled = gradient.lower(*arguments).compile()
+        compiled = jitted.lower(*arguments).compile()
     kept = compiled.compiled.memory_analysis().temp_size_in_bytes
     assert kept < 64 * q.natural_parameters.nbytes / 2
 

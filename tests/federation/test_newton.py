@@ -108,7 +108,7 @@ def test_blocks_of_a_product_move_together(update):
     q = run.posterior
     together = np.r_[q.first.mean, q.second.mean]
     spread = scipy.linalg.block_diag(q.first.covariance, np.diag(q.second.variance))
-    assert run.status.converged
+    assert run.status.converged and run.state.step < 15
     assert divergence(together, spread, mean, covariance) < 1e-4
 
 
@@ -138,3 +138,26 @@ def test_counts_that_are_all_zero_converge_under_a_wide_prior():
     prior = DiagonalGaussian.from_standard(np.zeros(3), np.full(3, 1e4))
     run = federate({"one": (x, np.zeros(60))}, PoissonRegression(), prior)
     assert run.status.converged and run.state.step < 10
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("deviation", [10.0, 100.0])
+def test_counts_that_are_zero_wherever_a_column_is_one_end_at_their_optimum(deviation, seed):
+    rng = np.random.default_rng(seed)
+    data = {}
+    for site in ("north", "south"):
+        x = 3 * rng.normal(size=(rng.integers(8, 80), 4))
+        x[:, 0] = 1
+        x[:, 1] = rng.uniform(size=len(x)) < 0.3
+        rate = np.exp(np.clip(x @ [0.5, 0.0, -1.0, 0.7], -6, 4))
+        data[site] = x, np.where(x[:, 1] == 1, 0, rng.poisson(rate))
+    prior = DiagonalGaussian.from_standard(np.zeros(4), np.full(4, deviation**2))
+    run = federate(data, PoissonRegression(), prior, tolerance=1e-6)
+    assert run.status.converged and run.state.step < 15
+    x, y = (np.concatenate(parts) for parts in zip(*data.values(), strict=True))
+    q = run.posterior
+    rates = np.exp(x @ q.mean + x**2 @ q.variance / 2)
+    # Derivatives of the free energy by means and by variances, in units of deviations and shares.
+    slope = np.sqrt(q.variance) * ((y - rates) @ x - q.mean / deviation**2)
+    bend = 1 - q.variance * (1 / deviation**2 + rates @ x**2)
+    assert np.abs([slope, bend]).max() < 0.05

@@ -284,6 +284,15 @@ def test_sites_of_all_sizes_with_one_that_outgrows_the_sample(monkeypatch):
     assert len(set(fused.matching["site-0070"].tolist())) == 9
 
 
+@pytest.mark.parametrize("number", [2, 3, 5])
+def test_equal_components_are_as_many_groups_as_asked_for(number):
+    """To the last bit: an assignment to the nearest centroid alone would leave some empty."""
+    law = DiagonalGaussian.from_standard([[0.0], [9.0]], [[0.01], [0.01]])
+    sites = [Plate(law)] * 2000
+    assert fuse(sites, components=number, budget=10**5).components == number
+    assert fuse(sites, components=number).components == number
+
+
 def test_what_comes_late_and_fits_nowhere_opens_groups(monkeypatch):
     monkeypatch.setattr(alignment, "LEAST", 60)
     sites = [*line(300), *(plate(0.0, 502.0 + 0.1 * n, 902.0 + 0.1 * n) for n in range(6))]

@@ -13,7 +13,7 @@ from posterity.families import DiagonalGaussian, Gaussian, Product
 from posterity.federation import Agreement, Sequential, Synchronous, federate
 from posterity.federation.remaining import reports_of
 from posterity.federation.status import parts_needed, status_from
-from posterity.inference import LocalUpdate, pooling
+from posterity.inference import LocalUpdate, population
 from posterity.inference.cubature import Cubature
 from posterity.inference.expectation_propagation import Likelihood, Normal
 from posterity.inference.pooling import PartialPooling, marginal
@@ -313,7 +313,7 @@ def test_what_a_grid_of_spreads_misplaces_is_told(size, nodes, monkeypatch):
     visit = lambda update: update.improved(model, view, view.zero(), records, 0)
     found = {}
     for count in (nodes, 60):
-        monkeypatch.setattr(pooling, "GRID", {size: count})
+        monkeypatch.setattr(population, "GRID", {size: count})
         found[count] = visit(PartialPooling(most=64))
     (rough, told), (fine, little) = found.values()
     apart = float((view + fine).kl(view + rough))

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from posterity.arrays.tree import map_leaves
 from posterity.errors import StructureError
 from posterity.families import DiagonalGaussian, ExponentialFamily
-from posterity.fusion.geometry import of_places
 from tests.laws.table import EPS, NAMES, cast, identical, laws, located, members, some
 
 SLACK = 8
@@ -241,7 +241,7 @@ def test_the_generic_formula_fails_where_the_centred_one_holds() -> None:
 @pytest.mark.parametrize("name", located())
 def test_a_normalizer_that_is_said_to_stay_does(name: str) -> None:
     (member,) = some(name, batch=(5,))
-    offset = of_places(np.ones_like, member.location())
+    offset = map_leaves(np.ones_like, member.location())
     stays = np.allclose(member.log_normalizer(), member.translate(offset).log_normalizer())
     assert stays or not member.normalizer_stays
     assert member.normalizer_stays or name not in ("NormalWishart", "NormalGamma")

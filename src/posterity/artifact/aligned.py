@@ -75,6 +75,7 @@ def ordered(value: Any, wanted: Names, place: str, of: str) -> Any:
         raise StructureError(
             found=f"other words at {place}: not in both are {odd}",
             expected=f"the words of {of}, in any order",
+            fix="Put all over one vocabulary first: posterity.artifact.one_vocabulary.",
         )
     if isinstance(value, Ledger):
         return value.in_order(wanted, place, of)

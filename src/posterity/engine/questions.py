@@ -12,6 +12,7 @@ from posterity.engine.messages import MOST_EPOCHS
 from posterity.engine.notices import Known, Standing, posterior_of, read
 from posterity.engine.refusal import Refusal, reading
 from posterity.families import ExponentialFamily
+from posterity.federation.factors import canonical
 from posterity.federation.messages import (
     Answer,
     Epoch,
@@ -25,7 +26,7 @@ from posterity.federation.messages import (
     loads,
 )
 from posterity.federation.remaining import SAMPLES
-from posterity.federation.site import Site, canonical, failure_of
+from posterity.federation.site import Site, failure_of
 
 NO_RECORDS = "it has no records"
 """The error of a site that contributes nothing; it is not asked again."""

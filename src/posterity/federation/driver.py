@@ -7,13 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from posterity.arrays.typing import KeyArray
-from posterity.entries import Entry
+from posterity.entries import Entry, all_at_rest
 from posterity.errors import SiteError
+from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
+from posterity.federation.factors import symmetrical
 from posterity.federation.messages import Answer, Failure, Question
 from posterity.federation.schedules import Done, Machine, Turn
-from posterity.federation.site import Site, exact_factors, failure_of
+from posterity.federation.site import Site, failure_of
 from posterity.federation.state import State, Visit, without_turn
+from posterity.inference.update import exact_factor
 from posterity.models import Records
 
 
@@ -117,6 +120,21 @@ class Federation:
         try:
             turns = [s for s in agreed.sites if without_turn(agreed, state, s) is None]
             factors = exact_factors([self.sites[site] for site in turns])
+            return schedule.at_once(agreed, state, factors)
         except Exception:  # a site that fails is reported by name at its own turn
             return None
-        return schedule.at_once(agreed, state, factors)
+
+
+def exact_factors(sites: Sequence[Site]) -> dict[str, ExponentialFamily]:
+    """Return :attr:`Site.exact` of many sites of one federation, by name, checked together.
+
+    Raises:
+        StructureError, ParameterError: as ``Site.exact`` does, if any of them does.
+    """
+    new = {site.name: site for site in sites if "exact" not in site.__dict__}
+    if new:
+        prior = sites[0].agreement.prior
+        found = {n: exact_factor(s.update, s.model, s.records) for n, s in new.items()}
+        for site, factor in zip(new.values(), all_at_rest(prior, found), strict=True):
+            site.__dict__["exact"] = symmetrical(factor)
+    return {site.name: site.exact for site in sites}

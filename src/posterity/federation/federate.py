@@ -22,12 +22,13 @@ from posterity.families.names import some
 from posterity.federation.agreement import MODEL, ON_ERROR, RESTART_BUDGET, Agreement
 from posterity.federation.checkpoint import kept
 from posterity.federation.driver import Federation
+from posterity.federation.fitting import check_fit
 from posterity.federation.gossip import OverGraph
 from posterity.federation.keys import first_key
 from posterity.federation.remaining import TOLERANCE
 from posterity.federation.run import ROUNDS, Run
 from posterity.federation.schedules import Schedule, Sequential, Synchronous
-from posterity.federation.site import Site, check_fit
+from posterity.federation.site import Site
 from posterity.federation.state import State
 from posterity.inference.cubature import Cubature
 from posterity.inference.update import LocalUpdate

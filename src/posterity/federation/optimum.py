@@ -19,9 +19,9 @@ from posterity.arrays.search import Point, Rule, Search
 from posterity.entries import Entry
 from posterity.errors import PosterityError
 from posterity.federation.driver import Federation
+from posterity.federation.factors import canonical
 from posterity.federation.messages import Part, Report
 from posterity.federation.newton import Newton, applies, newton_of
-from posterity.federation.site import canonical
 from posterity.federation.state import State, contributing, distance, measures
 from posterity.inference.descent import FAR, LEVELS, NARROWER
 
@@ -50,7 +50,7 @@ class Effort:
     """Share of a step below which what earlier steps tell of the curvature is forgotten."""
     shortest: float = 1e-6
     """Share of a step at which the steps end."""
-    least: float = 0.01
+    least: float = 0.1
     """Least share of a step that was too long to which a secant shortens it."""
     memory: int = 20
     """Number of steps whose changes of gradients are kept."""
@@ -151,14 +151,19 @@ class Descent:
         after = search.tell(there, rule=self.rule)
         pair = _between(best.at, there.at) if there.finite else None
         if after.taken or best.value - there.value >= self.effort.fall:
-            self.plain = False
             self.remember(pair)
             best = self.point(there.at)
-            return Search.of(best if best.squared > 0 else self.plainly(there.at))
+            if not best.squared > 0:  # what earlier steps tell does not hold there
+                self.pairs = []
+                best = self.point(there.at)
+            return Search.of(best)
         rate = min(after.rate, search.rate * self.secant(best.at, pair))
-        if not self.plain and (after.done or rate < self.effort.shorter):
-            return Search.of(self.plainly(best.at))
-        return after._replace(rate=rate, done=after.done | (rate < self.effort.shortest))
+        if self.plain and not (self.pairs and (after.done or rate < self.effort.shorter)):
+            return after._replace(rate=rate, done=after.done | (rate < self.effort.shortest))
+        # First Newton's step is given up for good, then what earlier steps tell of the curvature.
+        self.pairs = self.pairs if not self.plain else []
+        self.plain = True
+        return Search.of(self.point(best.at))
 
     def first(self) -> Point:
         """Return the state where the steps begin. If that is so wide that log likelihoods have no
@@ -227,14 +232,6 @@ class Descent:
         energy = energy + place.error if finite else math.inf
         numbers = map(np.asarray, (energy, rounding, squared, finite))
         return Point(place, whole, *numbers)
-
-    def plainly(self, place: _Place) -> Point:
-        """Return a place with the natural gradient as the step: what earlier steps tell of the
-        curvature, or sites, does not hold there.
-        """
-        self.plain = True
-        self.pairs = []
-        return self.point(place)
 
     def step(self, q: Any, place: _Place) -> tuple[np.ndarray, float]:
         """Return the step in natural parameters, and twice the nats that it gains."""

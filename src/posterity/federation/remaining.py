@@ -159,6 +159,17 @@ class Position:
         return math.inf if now is None else now**2 / 2
 
     @property
+    def ahead(self) -> float:
+        """How far the next round moves the posterior, in nats, if it is as much shorter than the
+        last one as that was than the one before; infinite before the end of the first. In partial
+        pooling it is how far the last one did, as sites' messages are told from factors of late.
+        """
+        now, before = self._lengths
+        if self.agreement.update.pools or not (now and before):
+            return self.moved
+        return self.moved * (now / before) ** 2
+
+    @property
     def grows(self) -> bool:
         """Whether rounds move the posterior by more and more, as those that diverge do; line
         searches of a lone site cannot.

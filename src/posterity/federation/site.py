@@ -7,23 +7,23 @@ contain its factor and the number of steps that it has taken.
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from posterity.arrays.keys import Words, of_jax
-from posterity.arrays.linear_algebra import one_thread, symmetric
-from posterity.arrays.tree import Node, field_names, structure, taken, tree_leaves
+from posterity.arrays.linear_algebra import one_thread
 from posterity.arrays.typing import KeyArray
-from posterity.entries import all_at_rest
-from posterity.errors import PosterityError, SiteError, StructureError, within
+from posterity.errors import PosterityError, SiteError, within
 from posterity.families import ExponentialFamily, at_rest
 from posterity.families.checks import check_finite, check_same_structure
+from posterity.federation import computed
 from posterity.federation.agreement import Agreement
 from posterity.federation.elsewhere import looked_at, values_elsewhere
-from posterity.federation.keys import first_key
+from posterity.federation.factors import canonical
+from posterity.federation.fitting import check_fit
 from posterity.federation.messages import (
     Answer,
     DescribeOwn,
@@ -35,15 +35,13 @@ from posterity.federation.messages import (
     Question,
     Report,
 )
-from posterity.inference.descent import dtype_of, not_finite
+from posterity.inference.descent import not_finite
 from posterity.inference.estimators import MORE, Evaluator
-from posterity.inference.joint import is_gaussian, joint_mean, pieces
+from posterity.inference.joint import is_gaussian
 from posterity.inference.update import LocalUpdate, TrainedApart, exact_factor
-from posterity.models import FunctionModel, Model, PredictorModel, Records
-from posterity.models.by_record import check_by_record
-from posterity.runtime.jax_loaded import is_jax, jax_module
+from posterity.models import Model, PredictorModel, Records
 from posterity.runtime.lazy import eqx, jax, jnp
-from posterity.runtime.programs import jitted, program, release_programs
+from posterity.runtime.programs import release_programs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,7 +168,7 @@ class Site:
         evaluations = 0
         work = 1
         while True:
-            new, info = self._run(_improve, update, view, records, factor, taken, key)
+            new, info = self._run(computed.improve, update, view, records, factor, taken, key)
             if not info.finite:
                 raise not_finite()
             evaluations += work * int(info.evaluations)
@@ -246,7 +244,7 @@ class Site:
             direction = self.improve(posterior, factor, key=key).factor - factor
         else:
             given = posterior, self._records(update), factor, samples, key
-            direction, variance = self._run(_gradient, update, *given)
+            direction, variance = self._run(computed.gradient, update, *given)
         direction = canonical(direction)
         numbers = [direction.natural_parameters, variance, error]
         if not all(np.isfinite(part).all() for part in numbers):
@@ -287,7 +285,7 @@ class Site:
         update = self._evaluator
         if update is None or not is_gaussian(posterior):
             return {"value": self._value(posterior)}
-        value, slope = self._run(_at_mean, update, posterior, self._records(update))
+        value, slope = self._run(computed.at_mean, update, posterior, self._records(update))
         if not np.isfinite(value):
             return {}
         finite = slope is not None and np.isfinite(slope).all()
@@ -303,7 +301,9 @@ class Site:
             return getattr(seen, error) if seen.finite else 0.0  # more nodes do not mend it
 
         others = posterior, np.asarray(-1), None
-        (_, seen), looks = self._by_enough_nodes(_improve, update, posterior, *others, error=off)
+        (_, seen), looks = self._by_enough_nodes(
+            computed.improve, update, posterior, *others, error=off
+        )
         return seen, looks
 
     def _curvature(self, posterior: ExponentialFamily) -> tuple[dict[str, Any], float]:
@@ -311,7 +311,9 @@ class Site:
         update = self._evaluator
         if update is None:
             return {}, 0.0
-        result, looks = self._by_enough_nodes(_curvature, update, posterior, error=itemgetter(-1))
+        result, looks = self._by_enough_nodes(
+            computed.curvature, update, posterior, error=itemgetter(-1)
+        )
         value, slope, bend, fixed, error = result
         fixed = at_rest(fixed)
         parts = [value, fixed.natural_parameters, slope, bend, error]
@@ -366,9 +368,9 @@ class Site:
             own: list[Any] = [
                 (of_jax(o) if update.noisy else None) if isinstance(o, Words) else o for o in others
             ]
-            of_arrays, program = _PROGRAMS[function]
+            of_arrays, program = computed.PROGRAMS[function]
             # Equinox's filter for leaves other than arrays takes a tenth of a visit; seldom needed.
-            if function is _improve and all(map(eqx.is_array, jax.tree.leaves(self.model))):
+            if function is computed.improve and all(map(eqx.is_array, jax.tree.leaves(self.model))):
                 program = of_arrays
             return jax.tree.map(np.asarray, program(update.traced, self.model, *own))
 
@@ -393,178 +395,3 @@ def failure_of(error: Exception, site: str, *, elsewhere: bool = False) -> SiteE
         expected="an update that finishes",
         fix="Mend the site, then go on from the last state; the site's factor was not changed.",
     )
-
-
-def exact_factors(sites: Sequence[Site]) -> dict[str, ExponentialFamily]:
-    """Return :attr:`Site.exact` of many sites of one federation, by name, checked together.
-
-    Raises:
-        StructureError, ParameterError: as ``Site.exact`` does, if any of them does.
-    """
-    new = {site.name: site for site in sites if "exact" not in site.__dict__}
-    if new:
-        prior = sites[0].agreement.prior
-        found = {n: exact_factor(s.update, s.model, s.records) for n, s in new.items()}
-        for site, factor in zip(new.values(), all_at_rest(prior, found), strict=True):
-            site.__dict__["exact"] = _symmetric(factor)
-    return {site.name: site.exact for site in sites}
-
-
-def canonical(factor: ExponentialFamily) -> ExponentialFamily:
-    """Return the factor at rest with exactly symmetric matrices, as it is after loading."""
-    return _symmetric(at_rest(factor))
-
-
-def _symmetric(part: Any) -> Any:
-    if isinstance(part, dict):
-        return {name: _symmetric(own) for name, own in part.items()}
-    if not isinstance(part, Node):
-        return part
-    kinds = getattr(part, "coordinates", {})
-    names = field_names(type(part))
-    children = zip(names, part.children(), strict=True)
-
-    def matrix(name):
-        return name in kinds and kinds[name].axes == 2
-
-    if kinds and not any(map(matrix, names)):
-        return part
-    parts = [symmetric(c) if matrix(n) else _symmetric(c) for n, c in children]
-    return part.of_children(parts, part.kept())
-
-
-# --- checks of data -------------------------------------------------------------------------------
-
-
-def check_fit(agreed: Agreement, sites: Mapping[str, Records]) -> None:
-    """Raise a StructureError if the shapes of a site's data do not match the prior. Other errors of
-    a model are raised at the visit of the site.
-    """
-    model = agreed.model
-    update = agreed.update
-    prior = agreed.prior
-    if update.trains:  # training checks the data
-        return
-    checked = set()
-    # JAX raises these errors if shapes differ; a user's function may raise any ValueError.
-    shapes = TypeError if isinstance(model, FunctionModel) else (TypeError, ValueError)
-    for site, records in sites.items():
-        leaves = tree_leaves(records.data)
-        kind = tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves)
-        if records.size == 0 or kind in checked:
-            continue
-        checked.add(kind)
-        try:
-            gradient = _outline_of_gradient(update, model, prior, records)
-        except StructureError as error:
-            raise error.at(f"the model at site {site!r}") from error
-        except Exception as error:
-            known = jax_module()
-            own = known is not None and isinstance(error, known.errors.JAXTypeError)
-            if isinstance(error, shapes) and not own:
-                raise _misfit(site, leaves, prior, str(error).splitlines()[0]) from error
-        else:
-            if structure(gradient) != structure(prior):
-                raise _misfit(site, leaves, prior, f"the model finds {gradient!r}")
-            if not prior.batch_shape:
-                with within(f"the data of site {site!r}"):
-                    check_by_record(model, prior, records)
-
-
-def _misfit(site: str, leaves: list[Any], prior: ExponentialFamily, why: str) -> StructureError:
-    return StructureError(
-        found=f"records of shapes {[np.shape(leaf) for leaf in leaves]} at site {site!r}, which do "
-        f"not go together with {prior!r} ({why})",
-        expected="data, model and prior of matching dimensions",
-        fix="Compare the number of columns with the dimension of the prior.",
-    )
-
-
-def _outline_of_gradient(
-    update: LocalUpdate, model: Model, prior: ExponentialFamily, records: Records
-) -> Any:
-    """Return an object with the structure of a site's gradients; in NumPy, that of one record."""
-    if update.needs_jax(model):
-        with jax.enable_x64(True):
-            return eqx.filter_eval_shape(_estimate, update, model, prior, records)
-    with np.errstate(all="ignore"), one_thread(prior.event_size):
-        one = taken(records, slice(1)).widened()
-        return _estimate(update, model, prior, one)
-
-
-def _estimate(update: LocalUpdate, model: Model, q: ExponentialFamily, records: Records) -> Any:
-    if update.pools:
-        regression: Any = model
-        regression.model.log_likelihood(q.coefficients.mean, records.data)  # pyright: ignore
-        return q
-    estimator = update.estimator
-    assert estimator is not None, "resolve fills it in"
-    return estimator(model, q, records, key=of_jax(first_key()) if estimator.stochastic else None)
-
-
-# --- functions that NumPy runs, or JAX compiles ---------------------------------------------------
-
-
-def _improve(
-    update: LocalUpdate, model: Any, q: Any, records: Any, factor: Any, count: Any, key: Any
-) -> Any:
-    return update(model, q, factor, records, count, key=key)
-
-
-def _gradient(
-    update: LocalUpdate, model: Any, q: Any, records: Any, factor: Any, samples: int, key: Any
-) -> tuple[Any, ...]:
-    """Return the mean gradient, and its squared length from noise."""
-    records = records.widened()
-    if not update.noisy:
-        return update.direction(model, q, factor, records, key=key), 0.0
-
-    # Draws are sequential, because those of a network together do not fit into memory.
-    def add(carry: Any, key: Any) -> tuple[Any, None]:
-        total, squares = carry
-        drawn = update.direction(model, q, factor, records, key=key)
-        return (total + drawn, squares + q.squared_length(drawn)), None
-
-    start = (jax.tree.map(jnp.asarray, q.zero()), jnp.zeros((), dtype_of(q)))
-    (total, squares), _ = jax.lax.scan(add, start, jax.random.split(key, samples))
-    mean = total / samples
-    spread = squares / samples - q.squared_length(mean)
-    return mean, jnp.maximum(spread, 0.0) / max(samples - 1, 1)
-
-
-def _curvature(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, ...]:
-    """Return value, slope, curvature and factor, and the quadrature error in nats."""
-    records = records.widened()
-    estimator = update.estimator
-    curved = estimator.curved(model, q, records)
-    temperature = update.temperature
-    value = curved.expected.value / temperature
-    factor = curved.expected.gradient / temperature
-    other = estimator.evaluate(model, q, records, otherwise=True).gradient / temperature
-    error = q.squared_length(other - factor) / 4
-    return value, curved.slope / temperature, curved.curvature / temperature, factor, error
-
-
-def _at_mean(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, Any]:
-    """Return the log likelihood / α at the mean of Gaussians, and its slope; None in NumPy if the
-    model has no predictor.
-    """
-    records = records.widened()
-    mean = joint_mean(q)
-
-    def total(z):
-        return model.total(q.join_event(pieces(q, z)), records) / update.temperature
-
-    if is_jax(mean):
-        return jax.value_and_grad(total)(mean)
-    if not isinstance(model, PredictorModel):
-        return total(mean), None
-    x, y = records.data
-    slopes = model.predictor_value_and_slope(x @ mean, y)[1]
-    return total(mean), (records.weights * slopes) @ x / update.temperature
-
-
-_PROGRAMS = {
-    each: (jitted(each), program(each)) for each in (_improve, _gradient, _curvature, _at_mean)
-}
-"""Compiled programs by function: for trees of arrays only, and for any trees."""

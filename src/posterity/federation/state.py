@@ -7,13 +7,10 @@ last bit, the posterior of the ledger with the same factors.
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-import numpy as np
-
-from posterity.arrays.stacks import CHUNK, columns, rows
-from posterity.arrays.tree import identical, leaves
+from posterity.arrays.tree import identical
 from posterity.arrays.tree_sums import TreeSum
 from posterity.arrays.typing import KeyArray
 from posterity.entries import Entry
@@ -253,16 +250,16 @@ def all_answered(
     agreed: Agreement, state: State, factors: Mapping[str, ExponentialFamily]
 ) -> tuple[State, tuple[Visit, ...]] | None:
     """Return state and visits after turns of all sites in order, with exact ``factors`` at rest, by
-    one summation. Sites without a factor relay. Return None if the turns must be made one by one,
-    for example because an intermediate posterior is not admitted.
+    one summation. Sites without a factor relay. Return None if the turns must be made one by one:
+    a site is to leave, or the posterior would not be admitted.
     """
     new = {site: (state.entries.get(site), factor) for site, factor in factors.items()}
     moved = {s: pair for s, pair in new.items() if pair[0] is None or pair[0].factor is not pair[1]}
     add = [factor for _, factor in moved.values()]
     old: Any = [entry and entry.factor for entry, _ in moved.values()]
-    if state.leaving or not _admits_all(agreed, state, add, old):
-        return None
     exact_sum = state.exact_sum.changed(add, [factor for factor in old if factor is not None])
+    if state.leaving or not agreed.admits(exact_sum.value):
+        return None
     entries = {}
     counts = {}
     steps = agreed.update.steps or 1
@@ -275,24 +272,6 @@ def all_answered(
     )
     after = {"entries": state.entries | entries, "counts": state.counts | counts}
     return dataclasses.replace(state, exact_sum=exact_sum, **after), visits
-
-
-def _admits_all(agreed: Agreement, state: State, new: Sequence[Any], old: Sequence[Any]) -> bool:
-    """Return whether the posterior is admitted after each change of a factor from old to new."""
-    q: Any = state.posterior
-    zero = q.zero()
-    old = [zero if factor is None else factor for factor in old]
-    step = max(1, CHUNK // max(leaf.size for leaf in leaves(q)))
-    for begin in range(0, len(new), step):
-        part = slice(begin, begin + step)
-        like = zip(columns(q, [q]), columns(q, new[part]), columns(q, old[part]), strict=True)
-        with np.errstate(over="ignore", invalid="ignore"):
-            sums = [here + (np.array(a) - np.array(b)).cumsum(0) for (here,), a, b in like]
-        finite = all(np.isfinite(leaf).all() for leaf in sums)
-        if not finite or not agreed.admits(rows(q, [[leaf] for leaf in sums])[0]):
-            return False
-        q = rows(q, [[leaf[-1, ...]] for leaf in sums])[0]
-    return True
 
 
 def commit(

@@ -1,6 +1,5 @@
 """One block of the posteriors of sites that are not matched in memory, as a table of rows."""
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -8,8 +7,7 @@ import numpy as np
 
 from posterity.arrays.canonical import canonical_sums, content_hashes, set_hashes
 from posterity.arrays.typing import Bool, Float, Int, Num
-from posterity.errors import StructureError
-from posterity.families import ExponentialFamily, Plate, stack
+from posterity.families import ExponentialFamily, stack
 from posterity.fusion.blocks import Block, MemberPriors, check_seen
 from posterity.fusion.geometry import Divergence, Points, moved
 from posterity.fusion.rows import ExactGroupSums, MemoryBudget, RowStore
@@ -116,42 +114,6 @@ class BlockTable:
         if (self.used == self.seen).all():  # the usual case; saves memory
             self.seen = self.used
         self._parts = []
-
-    def widened(
-        self, labels: Int[Array, " symbols"], size: int, budget: MemoryBudget
-    ) -> "BlockTable":
-        """Return topics over ``size`` words, with the present ones at ``labels``. Raise a
-        StructureError that names a site whose prior does not determine a new word's concentration.
-        """
-        self.close()
-        like = Plate(self.like.members.widened(labels, size, 1.0))
-        priors = MemberPriors()
-        wider = BlockTable(self.path, like, self.names, self.divergence, budget, self.every)
-        spread = [np.asarray(law.concentration) for law in self.priors.laws]  # pyright: ignore
-        told = np.array([*((own == own.flat[0]).all() for own in spread), False])
-        if size > len(labels) and not told[self.priors.own].all():
-            site = int(np.flatnonzero(~told[self.priors.own])[0])
-            raise StructureError(
-                found=f"words that site {self.names[site]!r} has not seen, without a prior that "
-                "gives all words one concentration",
-                expected="the concentration that the prior gives to each word",
-                fix="Fuse ledgers with symmetric priors, or put all over one vocabulary first: "
-                "posterity.artifact.one_vocabulary.",
-            )
-        unseen = [float(own.flat[0]) for own in spread]
-        priors.laws = [
-            law.widened(labels, size, least)  # pyright: ignore
-            for law, least in zip(self.priors.laws, unseen, strict=True)
-        ]
-        least = np.array([*unseen, 1.0])[self.priors.own]
-        for block in self.store.blocks():
-            piece = self.block(block.rows, np.arange(len(self.keys))[block.sites])
-            natural = np.repeat(least[block.sites] - 1, piece.sizes)[:, None] * np.ones(size)
-            natural[:, labels] = piece.members.natural_parameters
-            priors.own = self.priors.own[block.sites]
-            members = wider.template.with_natural_parameters(natural)
-            wider.append(dataclasses.replace(piece, members=members, priors=priors))
-        return wider
 
     @property
     def site(self) -> Int[Array, " n"]:

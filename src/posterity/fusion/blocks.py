@@ -13,7 +13,7 @@ from posterity.arrays.typing import Bool, Float, Int
 from posterity.errors import StructureError, UsageError, within
 from posterity.families import ExponentialFamily, HiddenMarkov, concatenate, stack
 from posterity.families.emitting import MixingWeights
-from posterity.families.names import joined
+from posterity.families.names import joined, some
 from posterity.ledger import Ledger
 
 Array = np.ndarray
@@ -299,10 +299,9 @@ def check_seen(block: Any, used: Bool[Array, " n"]) -> None:
     seen[seen] = np.logical_or.reduceat(used, starts)
     empty = np.flatnonzero(~seen).tolist()
     if empty:
-        more = f" and {len(empty) - 3} more" if len(empty) > 3 else ""
         raise UsageError(
             found="no component with at least one observation at "
-            f"{[block.names[site] for site in empty[:3]]}{more}{block.place}",
+            f"{some([block.names[site] for site in empty], 3)}{block.place}",
             expected="at least one component that has seen data at every site",
             fix="Leave the site out, or check its fit.",
         )

@@ -117,14 +117,20 @@ class Clustering:
     @functools.cached_property
     def nearest(self) -> Int[Array, " n"]:
         """Labels of each site's best assignment to these centroids."""
-        local = self.local
         labels = np.empty(len(self.labels), int)
         for rows, some in self.pieces():
             labels[rows] = finite(some).argmin(1)
+        return self.exclusive(labels, np.arange(len(self.counts)))
+
+    def exclusive(self, labels: Int[Array, " n"], groups: Int[Array, " some"]) -> Int[Array, " n"]:
+        """Give sites with two components of one label their best assignment to these groups, in
+        place; return the labels.
+        """
+        local = self.local
         sites = contested(labels, local.site, len(self.counts))
         for some in chunks(len(sites), 8 * len(self.counts) * local.largest, PIECE):
             rows, bounds = local.rows_of(sites[some])
-            labels[rows] = assign(self.costs(rows), bounds)
+            labels[rows] = groups[assign(self.costs(rows)[:, groups], bounds)]
         return labels
 
     @functools.cached_property

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import scipy
 
+from posterity.arrays.tree import map_leaves
 from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
 from posterity.fusion.criterion import USUAL, Criterion, DescriptionLength
-from posterity.fusion.geometry import PIECE, Centroids, Divergence, Points, chunks, of_places
+from posterity.fusion.geometry import PIECE, Centroids, Divergence, Points, chunks
 from posterity.fusion.judged import Evidence, shares
 
 Array = np.ndarray
@@ -219,16 +220,16 @@ class LocalComponents:
         metric of its divergence.
         """
         assert self.shapes is not None
-        place = self.judged.members(slice(None)).location()
-        parts: list[Array] = []
-        of_places(parts.append, place)
-        points = np.hstack(parts)
+        place = self.judged.template.location()
+        sizes: list[int] = []
+        map_leaves(lambda own: sizes.append(own.shape[-1]), place)
+        laws = map(self.judged.members, self.judged.parts)
+        points = np.concatenate([_side_by_side(law.location()) for law in laws])
         scale = np.where((spread := points.std(0)) > 0, spread, 1.0)
         average = self.shapes.family(np.repeat(self.shapes.middle[0], len(scale) + 1, axis=0))
         steps = np.vstack([np.zeros(len(scale)), np.diag(scale)])
-        ends = np.cumsum([own.shape[-1] for own in parts])[:-1]
-        offsets = iter(np.split(steps, ends, axis=1))
-        moved = average.translate(of_places(lambda _: next(offsets), place))
+        offsets = iter(np.split(steps, np.cumsum(sizes)[:-1], axis=1))
+        moved = average.translate(map_leaves(lambda _: next(offsets), place))
         # A translation changes both parameters linearly, up to terms that the other one lacks.
         natural, mean = (p[1:] - p[0] for p in (moved.natural_parameters, moved.mean_parameters))
         metric = (natural @ mean.T + mean @ natural.T) / 2
@@ -253,7 +254,12 @@ class LocalComponents:
         if not masses.shape[1]:
             return None
         means = masses[:, 1:] / masses[:, :1]
-        return shares(self.masses[:, 1:].T @ self.places - masses[:, 1:].T @ means)
+        return shares(self._scatter - masses[:, 1:].T @ means)
+
+    @functools.cached_property
+    def _scatter(self) -> Float[Array, "located located"]:
+        """The squares of all :attr:`places`, summed by :attr:`masses`."""
+        return self.masses[:, 1:].T @ self.places
 
     def surprise(self, centroids: Centroids) -> Float[Array, " g"]:
         """Return the divergence of averages of natural parameters from the population: ``KL(. ||
@@ -288,6 +294,13 @@ class LocalComponents:
         sizes = np.unique(self.site[rows], return_counts=True)[1]
         starts = np.concatenate([[0], np.cumsum(sizes)])
         return LocalComponents(self.points.take(rows), starts, numbers=self.numbers)
+
+
+def _side_by_side(place: Any) -> Float[Array, "n located"]:
+    """Return the arrays of a location, which may be a tree, as one."""
+    parts: list[Array] = []
+    map_leaves(parts.append, place)
+    return np.hstack(parts)
 
 
 def _populations_of(several: Sequence[Points]) -> list[tuple[Points, float]]:

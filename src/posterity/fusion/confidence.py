@@ -121,15 +121,10 @@ class Confidence:
 
     @property
     def suspect(self) -> bool:
-        """True if some match or the number may be ambiguous, by a cheap first-order estimate with a
-        safety factor of two; False beyond :data:`AT_ONCE` and :data:`NUMBERS`.
+        """True if it is looked whether some match or the number is ambiguous: up to :data:`AT_ONCE`
+        and :data:`NUMBERS`.
         """
-        if _large(self.clustering, self.number):
-            return False
-        other = self.runner_up
-        if (other and other[1] < AMBIGUOUS) or not self.identified:
-            return True
-        return Moves(self.clustering, self.free).least_at_first_order() < 2 * AMBIGUOUS
+        return not _large(self.clustering, self.number)
 
     @functools.cached_property
     def alone(self) -> float:
@@ -211,10 +206,6 @@ class Moves:
         Rises below :data:`SURE` nats, and those by a new group, are exact, others of first order.
         """
         return np.concatenate([self._least(rows) for rows in self._blocks()])
-
-    def least_at_first_order(self) -> float:
-        """Return a cheap estimate of the least rise by moving any component."""
-        return float(min(self._first_order(rows).min() for rows in self._blocks()))
 
     def least_alone(self) -> float:
         """Return the least rise by giving a component a new group; infinite if there is none."""

@@ -13,6 +13,7 @@ import numpy as np
 import scipy
 
 from posterity.errors import UsageError
+from posterity.families.names import some
 from posterity.fusion.blocks import SAME, Block
 from posterity.fusion.doubts import Doubt, Kind, doubt, more
 from posterity.fusion.geometry import Divergence
@@ -95,7 +96,7 @@ def check_priors_known(sites: Sites) -> None:
     names = sites.without_prior
     if names:
         raise UsageError(
-            found=f"no prior for {names[:3]}" + (" and others" if len(names) > 3 else ""),
+            found=f"no prior for {some(names, 3)}",
             expected="the prior of every site for rule='product', which counts it once",
             fix="Save ledgers made by Ledger.of_site(site, prior=..., posterior=...), or pass "
             "prior=.",

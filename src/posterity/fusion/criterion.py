@@ -21,6 +21,7 @@ import numpy as np
 import scipy
 
 from posterity.arguments import NOT_NEGATIVE, POSITIVE
+from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Float
 from posterity.families import ExponentialFamily
 
@@ -127,7 +128,7 @@ class Criterion:
         ``surprise`` is their average ``KL(. || population)``: per direction, half the logarithm of
         the ratio of the population's variance to theirs. ``shape`` is that of their shapes.
         """
-        located = _size(family.location())
+        located = sum(own.shape[-1] for own in leaves(family.location()))
         free = family.degrees_of_variation
         if located and observations is not None:
             observations = np.maximum(observations, 1.0)
@@ -264,13 +265,6 @@ class Criterion:
         buffet.
         """
         return self.total == self.sites
-
-
-def _size(place: Any) -> int:
-    """Return the dimension of a location."""
-    if isinstance(place, dict):
-        return sum(map(_size, place.values()))
-    return 0 if place is None else place.shape[-1]
 
 
 def buffet(counts: Array, sites: int) -> Any:

@@ -209,25 +209,26 @@ class Effects:
 
     @functools.cached_property
     def margins(self) -> Float[Array, " n"]:
-        """Nats lost if each component is ungrouped, or moved to another group, with exchange."""
-        return np.concatenate([*self._margins()])
+        """Nats lost if each component is elsewhere, ungrouped or in another group, and the others
+        of its site where they then are best.
+        """
+        return np.array([lost for site in range(len(self.starts) - 1) for lost in self._lost(site)])
 
-    def _margins(self) -> Iterator[Float[Array, " k"]]:
-        for site in range(len(self.starts) - 1):
-            gains, labels = self.gains(site)
-            (k, g), rows = gains.shape, np.arange(len(gains))
-            gains = np.pad(gains, (0, 1))
-            own = self.labels[slice(*self.starts[site : site + 2])]
-            same = own[:, None] == self.labels[labels >= 0]
-            here = np.where(same.any(1), labels[labels >= 0][same.argmax(1)], g)
-            owner = np.full(g, k)
-            owner[here[here < g]] = rows[here < g]
-            now = gains[rows, here]
-            there = gains[owner, np.arange(g)]
-            # If row i moves to group j, the owner of j moves to the group of i.
-            rise = now[:, None] + there - gains[:k, :g] - gains[owner][:, here].T
-            rise[rows[here < g], here[here < g]] = np.inf
-            yield np.minimum(rise.min(1, initial=np.inf), np.where(here < g, now, np.inf))
+    def _lost(self, site: int) -> Iterator[float]:
+        gains, labels = self.gains(site)
+        k = len(gains)
+        own = self.labels[slice(*self.starts[site : site + 2])]
+        same = own[:, None] == self.labels[labels >= 0]
+        # Columns beyond the groups are places of their own.
+        alone = gains.shape[1] + np.arange(k)
+        here = np.where(same.any(1), labels[labels >= 0][same.argmax(1)], alone)
+        costs = np.hstack([-gains, np.where(np.eye(k, dtype=bool), 0.0, np.inf)])
+        now = costs[np.arange(k), here].sum()
+        for row, place in enumerate(here):
+            other = costs.copy()
+            other[row, place] = np.inf
+            rows, columns = scipy.optimize.linear_sum_assignment(other)
+            yield float(other[rows, columns].sum() - now)
 
 
 def _log_covariances(members: ExponentialFamily) -> Float[Array, "n numbers"]:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from posterity.arrays.canonical import canonical_mean, canonical_sums
+from posterity.arrays.tree import map_leaves
 from posterity.arrays.typing import Float, Int
 from posterity.errors import ParameterError
 from posterity.families import ExponentialFamily, at_rest
@@ -329,7 +330,7 @@ def barycenter(
     divergence = Divergence(divergence)
     # Squared means cancel in moments: these are averaged about the members' mean.
     reverse = divergence is Divergence.REVERSE
-    origin = None if reverse else of_places(canonical_mean, members.location())
+    origin = None if reverse else map_leaves(canonical_mean, members.location())
     members = moved(members, origin)
     coordinates = divergence.coordinates(members)
     weights = np.ones(len(coordinates)) if weights is None else np.asarray(weights, float)
@@ -347,7 +348,7 @@ def barycenter(
 
 def middle(members: ExponentialFamily) -> Any:
     """Return the average location of members (N,); None for a family without a location."""
-    return of_places(lambda place: place.mean(0), members.location())
+    return map_leaves(lambda place: place.mean(0), members.location())
 
 
 def moved(members: ExponentialFamily, origin: Any) -> ExponentialFamily:
@@ -357,14 +358,7 @@ def moved(members: ExponentialFamily, origin: Any) -> ExponentialFamily:
 
 def opposite(offset: Any) -> Any:
     """Return the negative offset."""
-    return of_places(operator.neg, offset)
-
-
-def of_places(function: Any, place: Any) -> Any:
-    """Apply ``function`` to each array of a location, which may be a tree or None."""
-    if isinstance(place, dict):
-        return {name: of_places(function, own) for name, own in place.items()}
-    return None if place is None else function(place)
+    return map_leaves(operator.neg, offset)
 
 
 def finite(costs: Float[Array, "n g"]) -> Float[Array, "n g"]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from posterity.arrays.typing import Int
+from posterity.arrays.typing import Float, Int
 from posterity.families import stack
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
@@ -25,7 +25,7 @@ from posterity.fusion.geometry import CACHED, chunks, middle, moved
 Array = np.ndarray
 EVERYTHING = "everything together"
 """What a distance between laws of several numbers is at, if at no single one."""
-LARGEST = 2**22  # Largest number of numbers for comparing all components with all groups
+LARGEST = 2**22  # Numbers that are compared at a time, at most
 
 
 class Groups:
@@ -133,6 +133,14 @@ class Groups:
                 row = row[near]
                 group = group[near]
         return not len(row)
+
+    @property
+    def variances(self) -> Float[Array, "n d"]:
+        """The variances of a record that each site's own records of a component tell, for families
+        that have one of each coordinate.
+        """
+        parts = (self.law(self.learnt[some]) for some in self._chunks(len(self.rows)))
+        return np.concatenate([law.marginals()[1].mean for law in parts])
 
     def _chunks(self, number: int) -> list[slice]:
         return chunks(number, 8 * self.natural.shape[1], CACHED)

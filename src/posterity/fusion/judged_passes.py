@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -27,13 +26,6 @@ from posterity.fusion.rows import GroupSums, Rows
 from posterity.fusion.search import SearchResult
 
 Array = np.ndarray
-EXAMINED = 2**12  # Components of the sites that warnings are about, at most
-FLOATS = 2**22  # Numbers of these, at most
-
-
-def examinable(table: Any) -> int:
-    """Return how many components of a table warnings may be about at a time."""
-    return min(EXAMINED, FLOATS // table.dim)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,10 +102,11 @@ class PassConfidence(Confidence):
 
     def examined(self) -> Int[Array, " some"]:
         """Return the sites that warnings are about, whatever the order of sites: a sample, and
-        those with a component that is furthest from its group, half of them each.
+        those with a component that is furthest from its group, half of them each; together about
+        as many as the sample that was matched.
         """
         table = self.passes.table
-        most = examinable(table) // 2
+        most = self.passes.most // 2
         furthest = [np.maximum.reduceat(p.own_costs, p.local.starts[:-1]) for p in self.parts]
         worst = np.lexsort((table.keys, -np.concatenate(furthest)))
         few = np.searchsorted(np.cumsum(self.passes.store.sizes[worst]), most, side="right")

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from posterity.arrays.canonical import content_hashes, set_hashes
+from posterity.arrays.tree import map_leaves
 from posterity.arrays.typing import Float, Int
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
@@ -13,7 +14,7 @@ from posterity.fusion.clustering import Clustering, assign, polish, refine
 from posterity.fusion.components import LocalComponents
 from posterity.fusion.criterion import USUAL, DescriptionLength
 from posterity.fusion.effects import Effects, differ
-from posterity.fusion.geometry import Divergence, Points, moved, of_places, parts
+from posterity.fusion.geometry import Divergence, Points, moved, parts
 from posterity.fusion.search import SearchResult, search
 
 Array = np.ndarray
@@ -84,7 +85,7 @@ def match(
         given = np.concatenate([np.arange(size) for size in np.diff(starts)])
     order, bounds = canonical_order(members, starts, counts)
     # The origin is moved to the members' mean: divergences are unchanged, and lose no digits.
-    origin = of_places(lambda place: place[order].mean(0), members.location())
+    origin = map_leaves(lambda place: place[order].mean(0), members.location())
 
     def some(rows):
         return moved(members[order[rows]], origin)

@@ -92,12 +92,9 @@ def _of_scatter(
     scatter like all others': of the logarithms of variances in the column where they differ most;
     and the site, that column and the difference.
     """
-    laws = groups.law(groups.learnt)
-    moments = None if laws.gaussian else laws.expected_moments()
-    if moments is None:
+    if not isinstance(groups.block.members, NormalPrecision):
         return
-    spread: Any = moments[1]
-    spread = np.diagonal(spread, axis1=1, axis2=2) if spread.ndim > 2 else spread
+    spread: Any = groups.variances
     known = np.isfinite(spread).all(1) & (spread > 0).all(1)
     logs = np.log(np.where(known[:, None], spread, 1.0))
     sites = np.unique(groups.site[alone & known])

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from posterity.arrays.tree import map_leaves
 from posterity.arrays.typing import Float, Int
 from posterity.artifact.checkpoint import Checkpoint
 from posterity.families import ExponentialFamily
 from posterity.fusion.clustering import Clustering, assign, packed
 from posterity.fusion.components import LocalComponents
 from posterity.fusion.criterion import USUAL, DescriptionLength
-from posterity.fusion.geometry import Centroids, of_places
+from posterity.fusion.geometry import Centroids
 from posterity.fusion.rows import ExactGroupSums, GroupSums, Rows
 from posterity.fusion.search import SearchResult, price_of_a_group, search
 from posterity.status import Progress
@@ -175,9 +176,11 @@ class Passes:
             self.stages.keep(self, sweep, left)
             left = left - 1
             proposal = self.sweep(sweep.matched)
+            if not proposal.counts.all():
+                break
             before = misfit
             misfit = self.misfit(proposal)
-            if not proposal.counts.all() or misfit > before * (1 + 1e-12):
+            if misfit > before * (1 + 1e-12):
                 break
             sweep = proposal
             if misfit >= before * (1 - settled):
@@ -193,13 +196,19 @@ class Passes:
         resumed = self.stages.resumed(self)
         found: Any = None if len(self.sampled) > least else search(self.near, components)
         if resumed is not None:
-            result = self.refine(resumed[0], left=resumed[1])
+            start = resumed[0]
         else:
             seed = found.clustering
             coordinates = seed.centroids.coordinates
             if components is None:
                 coordinates = self._opened(coordinates, price_of_a_group(seed))
-            result = self.refine(self.sweep(coordinates).packed())
+            start = self.sweep(coordinates)
+        if components is not None and not start.counts.all():
+            # Equal components, of which only the sample's are in groups apart.
+            labels = start.labels.copy()
+            labels[self.sample.places] = found.clustering.labels
+            start = dataclasses.replace(self.as_labelled(labels), assigned=start.assigned)
+        result = self.refine(start.packed(), **({"left": resumed[1]} if resumed else {}))
         if len(self.sampled) > least:
             seed = self.in_sample(result)
             found = SearchResult(seed, [seed.objective])
@@ -250,5 +259,5 @@ def _origin(members: ExponentialFamily) -> object:
     """Return the middle of the members, or None if the origin is already within their spread."""
     place = members.location()
     amid: list[bool] = []
-    of_places(lambda x: amid.append(bool((np.abs(x.mean(0)) <= x.std(0)).all())), place)
-    return None if all(amid) else of_places(lambda x: x.mean(0), place)
+    map_leaves(lambda x: amid.append(bool((np.abs(x.mean(0)) <= x.std(0)).all())), place)
+    return None if all(amid) else map_leaves(lambda x: x.mean(0), place)

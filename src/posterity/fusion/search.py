@@ -151,15 +151,16 @@ def drop(clustering: Clustering, tries: int = 1) -> Clustering | None:
 
 
 def _without(clustering: Clustering, gone: Int[Array, " some"]) -> Clustering:
-    """Dissolve groups: sites with a component in one are assigned to the remaining groups."""
-    local = clustering.local
+    """Dissolve groups: their components are assigned to the nearest of the remaining groups."""
     labels = clustering.nearest.copy()
-    left = np.setdiff1d(np.arange(len(clustering.counts)), gone)
-    sites = np.unique(local.site[np.isin(labels, gone)])
-    for some in chunks(len(sites), 8 * len(left) * local.largest, PIECE):
-        rows, bounds = local.rows_of(sites[some])
-        labels[rows] = left[assign(clustering.costs(rows)[:, left], bounds)]
-    return clustering.relabelled(labels)
+    kept = np.ones(len(clustering.counts), bool)
+    kept[gone] = False
+    rows = np.flatnonzero(~kept[labels])
+    left = np.flatnonzero(kept)
+    for some in chunks(len(rows), 8 * len(kept), PIECE):
+        part = rows[some]
+        labels[part] = left[clustering.costs(part)[:, left].argmin(1)]
+    return clustering.relabelled(clustering.exclusive(labels, left))
 
 
 def split(clustering: Clustering, number: int = 1) -> Clustering | None:

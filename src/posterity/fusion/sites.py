@@ -16,18 +16,16 @@ from posterity.artifact import provenance as provenances
 from posterity.artifact.aligned import (
     aligned,
     coordinates_in,
-    is_topics,
     labels_in,
     listed,
     named,
     names_in,
     ordered,
-    over_words,
     unnamed_parts,
 )
 from posterity.artifact.many import Alone, Several, name_of
 from posterity.errors import ParameterError, UsageError
-from posterity.families import ExponentialFamily, Plate, at_rest
+from posterity.families import ExponentialFamily, at_rest
 from posterity.families.checks import check_adds, check_proper
 from posterity.families.names import Names, has_names, some
 from posterity.fusion.block_table import BlockTable, keys_of_sites
@@ -216,7 +214,9 @@ class Sites(abc.ABC):
         )
 
     def _ordered(self, opened: Mapping[str, Any]) -> dict[str, Any]:
-        """Put coordinates in the order of the first site with names, and topics over all words."""
+        """Put coordinates in the order of the first site with names, and topics over the words of
+        all sites that are read with it.
+        """
         if self.coordinates and self.like is not None:
             wanted = self.coordinates
             own = {n: named(value, coordinates_in(value)) for n, value in opened.items()}
@@ -346,28 +346,6 @@ class SitesInTables(Sites):
             table: Any = self.blocks[path]
             table.append(block)
         self.names += names
-
-    def _ordered(self, opened: Mapping[str, Any]) -> dict[str, Any]:
-        """Order coordinates like the base class; new words of topics widen the tables."""
-        tables: Any = self.blocks.values()
-        words = self.coordinates.get("members", ()) if self.prior is None else ()
-        weighted = any(table.weighted for table in tables)
-        if not words or weighted or not all(map(is_topics, opened.values())):
-            return super()._ordered(opened)
-        own = [coordinates_in(value).get("members", ()) for value in opened.values()]
-        if self.like is None or not all(own) or {words} == set(own):
-            return super()._ordered(opened)
-        union = tuple(sorted({*words, *itertools.chain(*own)}))
-        if union != words:
-            places = {word: index for index, word in enumerate(union)}
-            labels = np.array([places[word] for word in words])
-            vars(self).pop("_budget", None)
-            for path, table in list(self.blocks.items()):
-                wider: Any = table
-                self.blocks[path] = wider.widened(labels, len(union), self._budget)
-            self.coordinates = {"members": union}
-            self.like = Plate(self.like.members.widened(labels, len(union), 1.0))
-        return over_words(opened, union)
 
     @functools.cached_property
     def _budget(self) -> MemoryBudget:

@@ -41,15 +41,14 @@ class Words:
     """
 
     def __init__(self, counts: Float[Array, "n words"], prior: Float[Array, " words"]):
-        self.prior, self.counts = prior, np.where(counts > SEEN, counts, 0.0)
+        self.prior = prior
+        self.counts = np.zeros(counts.shape)
         self.worth = np.zeros(counts.shape)
-        seen = self.counts > 0
-        at = np.broadcast_to(prior, counts.shape)[seen]
-        self.worth[seen] = gammaln(at + self.counts[seen]) - gammaln(at)
-        self.totals = self.counts.sum(1)
+        self.totals = np.zeros(len(counts))
         # By word, so that the words of a topic are contiguous rows.
-        shares = self.counts.T / np.maximum(self.totals, SEEN)
-        self.roots = np.sqrt(shares, order="C").astype(np.float32)
+        self.roots = np.zeros(counts.T.shape, np.float32)
+        for row, own in enumerate(counts):
+            self.put(row, own)
 
     def put(self, row: int, counts: Float[Array, " words"]) -> None:
         """Set the counts of a topic."""

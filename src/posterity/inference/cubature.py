@@ -43,8 +43,6 @@ from posterity.runtime.lazy import jax, jnp
 
 ENTRIES = 2**13
 """Largest array size: nodes of a block times records times predictors."""
-FAR = 1e-6
-"""Probability of a node, at five deviations, up to which a log likelihood may be non-finite."""
 NONE = 1e-20
 """Probability up to which a node of a grid is left out; together these have 1e-17 at most. So
 expectations of ``exp(s u)``, with ``u`` in deviations of a predictor, are too small from ``s = 7``
@@ -104,13 +102,16 @@ def seen(
     nodes: Any,
     chances: Any,
     by_values: bool,
+    *,
+    negligible: float = 1e-6,
 ) -> tuple[Seen, Seen | None]:
     """Return sums over standard normal ``nodes`` (m, p), transformed to predictors of each record.
 
     The first result has the exact derivatives of that sum in means and covariances of predictors,
     and what further nodes in the tails (:func:`shells`) would add to the sum of absolute values.
     The second, only if ``by_values``, has derivatives from values by Stein's lemma, which include
-    the effect of jumps.
+    the effect of jumps. Up to the probability ``negligible`` of a node, at five deviations, a log
+    likelihood may be non-finite there.
     """
     data = [jnp.asarray(leaf) for leaf in jax.tree.leaves(records.data)]
     mean = jnp.asarray(joint_mean(q))
@@ -132,7 +133,7 @@ def seen(
         values, slopes = jax.vmap(lambda each: of_all(each, *data))(at)
         # Values that are not finite at nodes of negligible probability are left out.
         finite = jnp.isfinite(values)
-        known = finite & jnp.isfinite(slopes).all(-1) | (mass[:, None] > FAR)
+        known = finite & jnp.isfinite(slopes).all(-1) | (mass[:, None] > negligible)
         known &= (mass[:, None] > 0) & (records.weights != 0)
         moments, bends, tails = sums
         tails = tails + far @ jnp.abs(jnp.where(finite, values, 0.0))
@@ -189,32 +190,23 @@ def seen(
 
 
 def _roots(covariances: Any) -> tuple[Any, Any]:
-    """Return lower triangular roots of covariances (n, p, p) and their inverses, by explicit loops.
+    """Return lower triangular roots of covariances (n, p, p) and their inverses, by loops.
 
     Entries of linearly dependent predictors are zero, and so are the derivatives there.
     """
     size = covariances.shape[-1]
-    none = jnp.zeros_like(covariances[:, 0, 0])
-    root = [[none] * size for _ in range(size)]
-    inverse = [[none] * size for _ in range(size)]
+    rest = covariances
+    columns = []
+    inverse = jnp.zeros_like(covariances)
     for j in range(size):
-        for i in range(j, size):
-            rest = covariances[:, i, j] - sum((root[i][k] * root[j][k] for k in range(j)), none)
-            if i == j:
-                varies = rest > 1e-12 * covariances[:, j, j]
-                root[j][j] = jnp.sqrt(jnp.where(varies, rest, 0.0))
-                inverse[j][j] = jnp.where(varies, 1 / jnp.where(varies, root[j][j], 1.0), 0.0)
-            else:
-                root[i][j] = rest * inverse[j][j]
-    for i in range(size):
-        for j in range(i):
-            along = sum((root[i][k] * inverse[k][j] for k in range(j, i)), none)
-            inverse[i][j] = -along * inverse[i][i]
-
-    def stacked(rows):
-        return jnp.stack([jnp.stack(row, -1) for row in rows], -2)
-
-    return stacked(root), stacked(inverse)
+        pivot = rest[:, j, j, None]
+        varies = pivot > 1e-12 * covariances[:, j, j, None]
+        scale = jnp.where(varies, 1 / jnp.sqrt(jnp.where(varies, pivot, 1.0)), 0.0)
+        columns.append(jnp.where(np.arange(size) >= j, rest[:, j] * scale, 0.0))
+        rest = rest - columns[j][:, :, None] * columns[j][:, None, :]
+        before = jnp.stack(columns, -1)[:, j, :, None] * inverse[:, : j + 1]
+        inverse = inverse.at[:, j].set((np.eye(size)[j] - before.sum(1)) * scale)
+    return jnp.stack(columns, -1), inverse
 
 
 def nodes_for(number: int, budget: int, otherwise: Any, dtype: Any) -> tuple[Any, Any]:

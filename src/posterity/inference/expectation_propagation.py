@@ -64,6 +64,20 @@ class Normal(NamedTuple):
         linear = self.linear + share * other.linear
         return Normal(linear, self.precision + share * other.precision)
 
+    def blurred(self, variance: Float[np.ndarray, "*m d"]) -> tuple["Normal", np.ndarray]:
+        """Return the factor of ``c`` where ``β ~ N(c, D)`` has this one, and the log determinant of
+        ``I + ΛD``. ``D`` has the diagonals ``variance``, whose leading axes come before those of
+        this Gaussian in the results.
+        """
+        own = np.flatnonzero(variance.any(tuple(range(variance.ndim - 1))))
+        spread = variance[..., None, own]
+        both = np.concatenate([self.precision, self.linear[..., None]], -1)
+        inner = np.eye(len(own)) + self.precision[..., own[:, None], own] * spread
+        solved = np.linalg.solve(inner, both[..., own, :])
+        left = both - (self.precision[..., own] * spread) @ solved
+        left[..., own, :] = solved  # the same, without the rounding of a difference
+        return Normal(left[..., -1], left[..., :-1]), np.linalg.slogdet(inner)[1]
+
     @property
     def covariance(self) -> Matrix:
         """The inverse of the precision."""

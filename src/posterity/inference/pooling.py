@@ -20,15 +20,10 @@ from posterity.errors import ParameterError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.inference.descent import not_finite
 from posterity.inference.expectation_propagation import Likelihood, Matrix, Normal, Vector
+from posterity.inference.population import GRID, Nodes, grids, laws_at, variances
 from posterity.inference.update import LocalUpdate
 from posterity.models import LinearRegression, Model, PersonalRegression, Records
-from posterity.models.nodes import hermite_grid, normal_pairs
 from posterity.models.personal import Law
-
-GRID = {1: 32, 2: 12}
-"""Number of Gauss-Hermite nodes per log spread, by the number of log spreads."""
-CHECKED = {1: 40, 2: 16}
-"""The same for a second, finer grid, which shows the error of the first one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +50,6 @@ class Effort:
     error_of_move: float = 1e-2
     """The same as a share of the change by the visit, as a large change is followed by further
     visits."""
-    reach: float = 10.6
-    """Range of the nodes of a grid, in standard deviations (56 nats)."""
 
 
 EFFORT = Effort()
@@ -200,7 +193,6 @@ class _Site:
     def take_nodes(self, count: int, finer: int) -> None:
         """Use sets of ``count`` nodes (see :func:`grids`) from now on."""
         self.grids = grids(len(self.own), count, finer)
-        self.known: dict[int, Any] = {}  # by set of nodes, the last arguments and their result
 
     def descend(self, steps: int) -> None:
         """Make natural-gradient steps of the log spreads, each shortened by a line search."""
@@ -217,6 +209,7 @@ class _Site:
                     expected="a prior under which sites differ by less than exp(40)",
                     fix="Give `log_spread` a smaller standard deviation, 2 at most, say.",
                 )
+            self.at = at
             ahead = self._gradient(self.spread, at, 0)
             change = ahead.plus(self.spread.plus(self.others, -1.0), -1.0)
             self.residual = _length(self.spread, change)
@@ -227,24 +220,25 @@ class _Site:
             slack = min(self.residual**2, EFFORT.slack) / 10
             while share > EFFORT.shortest:
                 moved = self.spread.plus(change, share)
-                if moved.proper and self._energy(moved)[0] <= energy + slack:
+                lower, there = self._energy(moved)
+                if lower <= energy + slack:
                     break
                 share /= 2
             else:
                 break
             self.spread = moved
-            self.coefficients = self.cavity.plus(self._of_coefficients(self._at(moved, 0), 0))
+            self.coefficients = self.cavity.plus(self._of_coefficients(there, 0))
 
     def factor(self) -> Any:
         """Return the site's factor at the end of the descent."""
         spread = self.spread.plus(self.others, -1.0)
-        return self._joined(self._of_coefficients(self._at(self.spread, 0), 0), spread)
+        return self._joined(self._of_coefficients(self.at, 0), spread)
 
     def gradients(self) -> list[Any]:
         """Return the factor after a full step, by each of two sets of nodes."""
         steps = []
-        for seed in (0, 1):
-            at = self._at(self.spread, seed)
+        otherwise = self._marginal(self.spread, self.grids[1][0])
+        for seed, at in enumerate((self.at, otherwise)):
             if at is None:
                 raise not_finite()
             gradient = self._gradient(self.spread, at, seed)
@@ -292,14 +286,6 @@ class _Site:
         covariance[self.own, self.own] += np.exp(2 * log_spread)
         return self.likelihood.message(self.cavity.mean, covariance)
 
-    def _at(self, spread: Normal, seed: int) -> Any:
-        place = spread, self.coefficients, self.message
-        before, known = self.known.get(seed, ((None,) * 3, None))
-        if any(old is not new for old, new in zip(before, place, strict=True)):
-            known = self._marginal(spread, self.grids[seed][0])
-            self.known[seed] = place, known
-        return known
-
     def _marginal(self, spread: Normal, nodes: Any) -> Marginal | None:
         """Return the marginal likelihood at these nodes; None if sums over them overflow."""
         s = spread.mean + nodes @ np.linalg.cholesky(spread.covariance).T
@@ -313,7 +299,7 @@ class _Site:
 
     def _energy(self, spread: Normal) -> tuple[float, Any]:
         """Return ``KL(spread ‖ cavity) - E[log Z]`` in nats up to a constant, and the marginal."""
-        at = self._at(spread, 0)
+        at = self._marginal(spread, self.grids[0][0]) if spread.proper else None
         mean = spread.mean
         if at is None:
             return np.inf, None
@@ -349,52 +335,22 @@ def marginal(
 
     ``message`` approximates the likelihood, and ``c ~ N(mean, covariance)``.
     """
-    unit = np.sqrt(np.diagonal(covariance)).copy()  # makes columns of different scales comparable
-    unit[own] = np.maximum(unit[own], np.exp(s.mean(0)))
-    variance = np.exp(2 * s) / unit[own] ** 2
-    precision = message.precision * unit * unit[:, None]
-    scaled = covariance / unit / unit[:, None]
-    # For own columns Λ = R Rᵀ, and h is in its range; other columns: a linear image plus a rest.
-    values, vectors = np.linalg.eigh(precision[np.ix_(own, own)])
-    kept = values > values[-1] * 1e-14
-    scale = np.sqrt(values[kept])
-    vectors = vectors[:, kept]
-    root = vectors * scale
-    tells = precision[:, own] @ (vectors / scale**2) @ vectors.T
-    more = precision - tells @ precision[own]
-    inverse, logdet = _inverse(np.eye(len(scale)) + (root.T * variance[:, None, :]) @ root)
-    w = root @ inverse @ root.T  # R (I + Rᵀ D R)⁻¹ Rᵀ
-    quadratic = more + tells @ w @ tells.T  # Λ (I + D Λ)⁻¹
-
-    def solved(ahead: Vector) -> Float[np.ndarray, "m d"]:
-        """Return ``(I + Λ D)⁻¹`` times a vector."""
-        shrunk = inverse @ (vectors.T @ ahead[own] / scale)
-        return ahead + (shrunk @ root.T - ahead[own]) @ tells.T
-
-    ahead = (message.linear - message.precision @ mean) * unit
-    inside = vectors.T @ ahead[own] / scale
-    pull = solved(ahead)
-    around = quadratic @ scaled @ quadratic  # the covariance of the pull, as c is random
-    value = (inside @ inside - inverse @ inside @ inside - logdet) / 2
-    value = value - (quadratic * scaled).sum((1, 2)) / 2
+    variance = variances(s, own, len(mean))
+    ahead = Normal(message.linear - message.precision @ mean, message.precision)
+    shrunk, lost = ahead.blurred(variance)
+    pull = shrunk.linear
+    around = shrunk.precision @ covariance @ shrunk.precision  # of the pull, as c is random
+    value = (pull * variance) @ ahead.linear - lost - (shrunk.precision * covariance).sum((1, 2))
+    within = own[:, None], own
+    w = shrunk.precision[:, *within]
     u = pull[:, own]
-    second = u[:, :, None] * u[:, None, :] + around[:, own][:, :, own]
-    slope = variance * np.diagonal(second - w, axis1=1, axis2=2)
-    curvature = variance[:, :, None] * variance[:, None, :] * (2 * w**2 - 4 * second * w)
-    curvature = curvature + 2 * slope[:, :, None] * np.eye(len(own))
-    linear = solved(message.linear * unit) / unit
-    return Marginal(value, slope, curvature, linear, quadratic / unit / unit[:, None])
-
-
-def _inverse(matrices: Float[np.ndarray, "m r r"]) -> tuple[Any, Any]:
-    """Return inverses and log determinants of matrices ``I + A``, ``A`` positive semidefinite."""
-    try:
-        return np.linalg.inv(matrices), np.linalg.slogdet(matrices)[1]
-    except np.linalg.LinAlgError:  # A is so large that the identity is lost by rounding
-        values, vectors = np.linalg.eigh(matrices)
-        values = np.maximum(values, 1.0)
-        inverses = (vectors / values[:, None, :]) @ np.swapaxes(vectors, 1, 2)
-        return inverses, np.log(values).sum(1)
+    second = u[:, :, None] * u[:, None, :] + around[:, *within]
+    own_variance = variance[:, own]
+    slope = own_variance * np.diagonal(second - w, axis1=1, axis2=2)
+    both = own_variance[:, :, None] * own_variance[:, None, :]
+    curvature = both * (2 * w**2 - 4 * second * w) + 2 * slope[:, :, None] * np.eye(len(own))
+    linear = pull + shrunk.precision @ mean
+    return Marginal(value / 2, slope, curvature, linear, shrunk.precision)
 
 
 def own_law(
@@ -405,42 +361,20 @@ def own_law(
     Means are (m, p); scales are standard deviations (m, p) without records, else roots of
     covariances (m, p, p).
     """
-    own = np.array(model.personal)
-    center = draws["coefficients"][:, own]
-    deviation = np.exp(draws["log_spread"])
-    if records is None or not records.size:
-        return Law(center, deviation)
     coefficients = Normal.of(shared.coefficients)
-    spread = Normal.of(shared.log_spread)
-    variance = np.zeros(len(coefficients.linear))
-    variance[own] = np.exp(2 * spread.mean)
-    likelihood = Likelihood(model, records)
-    message = likelihood.message(coefficients.mean, coefficients.covariance + np.diag(variance))
-    # In units of the deviations between sites, the inverted matrix is well conditioned.
-    inner = message.precision[np.ix_(own, own)] * deviation[:, :, None] * deviation[:, None, :]
-    root = np.linalg.cholesky(np.linalg.inv(np.eye(len(own)) + inner))
-    shared_part = draws["coefficients"] @ message.precision[:, own]
-    ahead = deviation * (message.linear[own] - shared_part)
-    offset = (root @ (np.swapaxes(root, 1, 2) @ ahead[..., None]))[..., 0]
-    return Law(center + deviation * offset, deviation[:, :, None] * root)
-
-
-def grids(size: int, count: int = 64, finer: int = 1) -> list[tuple[Any, Any]]:
-    """Return nodes and probabilities of two sums over ``size`` log spreads, the second as a check.
-
-    For one or two log spreads these are grids with ``finer`` times the default nodes along each;
-    otherwise they are two quasi-random sets of ``count`` nodes.
-    """
-    if size in GRID:
-        return [_grid(size, finer * nodes[size]) for nodes in (GRID, CHECKED)]
-    pairs = max(count // 2, size)
-    return [(normal_pairs(size, pairs, seed), np.full(2 * pairs, 0.5 / pairs)) for seed in (0, 1)]
-
-
-def _grid(size: int, nodes: int) -> tuple[Any, Any]:
-    places, chances = hermite_grid(size, nodes)
-    kept = (np.abs(places) < EFFORT.reach).all(1)
-    return places[kept], chances[kept]
+    own = np.array(model.personal)
+    size = len(coefficients.linear)
+    message = Normal(np.zeros(size), np.zeros((size, size)))
+    if records is not None and records.size:
+        covariance = coefficients.covariance
+        covariance[own, own] += np.exp(2 * shared.log_spread.mean)
+        message = Likelihood(model, records).message(coefficients.mean, covariance)
+    centre = draws["coefficients"]
+    known = np.zeros((len(centre), size, size))
+    mean, covariance = laws_at(
+        message, Nodes(np.ones(len(centre)), draws["log_spread"], centre, known), own
+    )
+    return Law(mean[:, own], np.linalg.cholesky(covariance[:, own[:, None], own]))
 
 
 def _length(law: Normal, change: Normal) -> float:

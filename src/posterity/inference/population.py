@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse.linalg
+import scipy
 from scipy.special import chdtri, ndtr
 
 from posterity.arguments import BETWEEN
@@ -24,9 +24,12 @@ from posterity.families.formulas import NORMAL
 from posterity.families.marginals import Closed, MixedMarginal
 from posterity.families.names import names_of, with_names
 from posterity.inference.expectation_propagation import Matrix, Normal
-from posterity.inference.pooling import grids
-from posterity.models.nodes import normal_pairs
+from posterity.models.nodes import hermite_grid, normal_pairs
 
+GRID = {1: 32, 2: 12}
+"""Number of Gauss-Hermite nodes per log spread, by the number of log spreads."""
+CHECKED = {1: 40, 2: 16}
+"""The same for a second, finer grid, which shows the error of the first one."""
 LINES = {1: (401, 12.0), 2: (61, 8.0)}
 """By number of log spreads: equidistant nodes along each, and their range in deviations."""
 BLOCKS = ("coefficients", "log_spread")
@@ -56,6 +59,8 @@ class Effort:
     """Its relative residual at convergence."""
     exact: float = 1e-2
     """Relative residual of the linear solve in an iteration."""
+    reach: float = 10.6
+    """Range of the nodes of a Gauss-Hermite grid, in standard deviations (56 nats)."""
     astray: float = 0.02
     """Largest accepted relative residual, as sites may have found factors under other spreads."""
 
@@ -169,6 +174,24 @@ def nodes_of(
         at = Nodes(weights, places, given.mean, given.covariance)
         shared = _moments(weights, places)
     return at, np.inf if on_grid else worth
+
+
+def grids(size: int, count: int = 64, finer: int = 1) -> list[tuple[Any, Any]]:
+    """Return nodes and probabilities of two sums over ``size`` log spreads, the second as a check.
+
+    For one or two log spreads these are grids with ``finer`` times the default nodes along each;
+    otherwise they are two quasi-random sets of ``count`` nodes.
+    """
+    if size in GRID:
+        return [_grid(size, finer * nodes[size]) for nodes in (GRID, CHECKED)]
+    pairs = max(count // 2, size)
+    return [(normal_pairs(size, pairs, seed), np.full(2 * pairs, 0.5 / pairs)) for seed in (0, 1)]
+
+
+def _grid(size: int, nodes: int) -> tuple[Any, Any]:
+    places, chances = hermite_grid(size, nodes)
+    kept = (np.abs(places) < EFFORT.reach).all(1)
+    return places[kept], chances[kept]
 
 
 def law_of(at: Nodes, names: tuple[tuple[str, ...], tuple[str, ...]]) -> Product:
@@ -296,20 +319,16 @@ def integrated(
 def _integrated(
     messages: Messages, before: Normal, variance: Float[np.ndarray, "m d"]
 ) -> Integrated:
-    linear, precision, estimate = messages
-    inner = np.eye(linear.shape[1]) + precision * variance[:, None, None, :]
-    both = np.concatenate([precision, linear[..., None]], -1)
-    solved = np.linalg.solve(inner, np.broadcast_to(both, (len(variance), *both.shape)))
-    shrunk = solved[..., :-1]  # (I + ΛD)⁻¹ Λ
-    pull = solved[..., -1]
+    given, lost = Normal(messages.linear, messages.precision).blurred(variance[:, None, :])
+    pull, shrunk = given
     total = before.precision + shrunk.sum(1)
     total = (total + np.swapaxes(total, 1, 2)) / 2
     ahead = before.linear + pull.sum(1)
     covariance = np.linalg.inv(total)
     mean = (covariance @ ahead[..., None])[..., 0]
     # Less each site's own hᵀΛ⁺h, of which precise sites would leave nothing but rounding.
-    value = (ahead * mean).sum(1) - (pull * estimate).sum((1, 2))
-    lost = np.linalg.slogdet(inner)[1].sum(1) + np.linalg.slogdet(total)[1]
+    value = (ahead * mean).sum(1) - (pull * messages.estimate).sum((1, 2))
+    lost = lost.sum(1) + np.linalg.slogdet(total)[1]
     left = pull - (shrunk @ mean[:, None, :, None])[..., 0]
     known = (shrunk @ covariance[:, None] * np.swapaxes(shrunk, 2, 3)).sum(-1)
     slope = left**2 - np.diagonal(shrunk, axis1=2, axis2=3) + known
@@ -321,6 +340,14 @@ def at_spreads(message: Normal, at: Nodes, own: Any, names: Sequence[str]) -> Mi
 
     ``message`` is the likelihood of the site's records, zero for a site that is not known.
     """
+    laws = Gaussian.from_standard(*laws_at(message, at, own)).named(names)
+    return Mixture.from_standard(at.weights, laws)
+
+
+def laws_at(
+    message: Normal, at: Nodes, own: Any
+) -> tuple[Float[np.ndarray, "m d"], Float[np.ndarray, "m d d"]]:
+    """Return mean and covariance of a site's coefficients at each of the nodes."""
     deviation = np.exp(at.log_spread)
     both = deviation[:, :, None] * deviation[:, None, :]
     inner = np.eye(len(own)) + message.precision[np.ix_(own, own)] * both
@@ -331,8 +358,7 @@ def at_spreads(message: Normal, at: Nodes, own: Any, names: Sequence[str]) -> Mi
     mean[:, own] += left @ message.linear[own]
     covariance = along @ at.covariance @ np.swapaxes(along, 1, 2)
     covariance[:, own[:, None], own] += left
-    symmetric = (covariance + np.swapaxes(covariance, 1, 2)) / 2
-    return Mixture.from_standard(at.weights, Gaussian.from_standard(mean, symmetric).named(names))
+    return mean, (covariance + np.swapaxes(covariance, 1, 2)) / 2
 
 
 def thinned(at: Nodes, most: int = 128) -> Nodes:

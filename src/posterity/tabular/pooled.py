@@ -10,11 +10,11 @@ from posterity.families import Gaussian, Mixture
 from posterity.families.names import names_of, some
 from posterity.federation import Run
 from posterity.inference.expectation_propagation import Normal
-from posterity.inference.pooling import grids
 from posterity.inference.population import (
     BLOCKS,
     Nodes,
     at_spreads,
+    grids,
     messages,
     population,
     thinned,

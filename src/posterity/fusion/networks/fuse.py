@@ -172,16 +172,14 @@ def narrowest(
     divergence: Callable[[Widths], float],
     least: Mapping[int, int],
     *,
-    growth: float = 1.25,
     resolution: float = 0.02,
 ) -> Widths:
     """Find narrow widths whose divergence is at most ``tolerance``.
 
     If ``low`` (the width of the widest site) is not good enough, layers are narrowed in turn from
     ``high`` (the units of all sites), at most to ``least``, the widest first, each as far as its
-    share of the tolerance allows. Widths of a layer grow by the factor ``growth`` until one is good
-    enough; then the interval is bisected to a relative ``resolution``. A narrower width that
-    happens to be good enough can be missed.
+    share of the tolerance allows: the interval is bisected to a relative ``resolution``. A narrower
+    width that happens to be good enough can be missed.
     """
     seen: dict[Widths, float] = {}
 
@@ -190,8 +188,10 @@ def narrowest(
             seen[widths] = divergence(widths)
         return seen[widths] <= allowed
 
-    if good(low, tolerance) or not (len(low) == 1 or good(high, tolerance)):
-        return low if seen[low] <= tolerance else high
+    if good(low, tolerance):
+        return low
+    if not good(high, tolerance):
+        return high
     widths = high
     for layer in sorted(least, key=lambda index: -high[index]):
 
@@ -199,15 +199,15 @@ def narrowest(
             return (*rest[:own], width, *rest[own + 1 :])
 
         share = tolerance * high[layer] / sum(high)
-        allowed = tolerance if len(high) == 1 else min(seen[widths] + share, tolerance)
+        allowed = min(seen[widths] + share, tolerance)
         failed = least[layer] - 1
-        width = least[layer]
-        while not good(at(width), allowed) and width < high[layer]:
-            failed = width
-            width = min(max(width + 1, int(width * growth)), high[layer])
-        while width - failed > max(1, int(resolution * failed)) and failed >= least[layer]:
+        width = high[layer]
+        while width - failed > max(1, int(resolution * failed)):
             middle = (failed + width) // 2
-            failed, width = (failed, middle) if good(at(middle), allowed) else (middle, width)
+            if good(at(middle), allowed):
+                width = middle
+            else:
+                failed = middle
         widths = at(width)
     return widths
 

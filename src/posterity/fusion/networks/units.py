@@ -15,6 +15,7 @@ from posterity.fusion.agglomeration import Tree, ward
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, match
 from posterity.fusion.networks.targets import Labels, Local, Targets, placed
+from posterity.fusion.rows import membership
 
 Array = np.ndarray
 
@@ -121,68 +122,48 @@ class Merged(NamedTuple):
     mass: Float[Array, " n"]
     tree: Tree
 
+    def centres(
+        self, labels: Int[Array, " n"], size: int
+    ) -> tuple[Float[Array, " size"], Float[Array, "size d"]]:
+        """Return the mass and the centroid of each of ``size`` groups; that of none is zero."""
+        members = membership(labels, size)
+        mass = members @ self.mass
+        totals = members @ (self.mass[:, None] * self.rows)
+        return mass, totals / np.where(mass > 0, mass, 1.0)[:, None]
+
 
 def merged(rows: Float[Array, "n d"], site: Int[Array, " n"], mass: Float[Array, " n"]) -> Merged:
-    """Return Ward's tree of rows by their mass; groups that share a site are never merged."""
-    squares = (rows**2).sum(1)
-    size = mass.astype(float)
-    cost = np.maximum(squares[:, None] + squares[None] - 2 * rows @ rows.T, 0.0)
-    cost *= size[:, None] * size[None] / (size[:, None] + size[None])
-    cost[site[:, None] == site[None]] = np.inf
-    return Merged(rows, site, mass, ward(cost, size))
+    """Return Ward's tree of rows, whose pairs have the weight of their masses ``n m/(n + m)``;
+    groups that share a site are never merged.
+    """
+    other = mass[:, None]
+    costs = _squares(rows, rows) * (other * mass / (other + mass))
+    costs[site[:, None] == site[None]] = np.inf
+    return Merged(rows, site, mass, ward(costs))
 
 
-def assigned(
-    units: Merged, width: int, *, sweeps: int = 3, enough: float = 1e-3
-) -> Int[Array, " n"]:
+def assigned(units: Merged, width: int, *, sweeps: int = 2) -> Int[Array, " n"]:
     """Return at most ``width`` groups of units: those of the tree, improved by the best assignment
     of each site in turn. The cost is ``n m/(n + m) ||u - centroid||²`` for a unit of mass ``m`` and
-    a group whose mass without the site is ``n``. Units without a place are -1. At most ``sweeps``
-    are made, until the sum falls by less than the share ``enough``; hardly so after the second.
+    a group whose mass without the site is ``n``. Units without a place are -1. More ``sweeps`` than
+    two hardly improve the sum.
     """
     size = min(width, len(units.rows))
     labels = units.tree.cut(width)
-    mass = units.mass
     # If the tree could not be merged to so few groups, its lightest ones are dissolved.
-    rank = ranks(np.bincount(labels, mass))
+    rank = ranks(np.bincount(labels, units.mass))
     labels = np.where(rank[labels] < size, rank[labels], -1)
-    rows = units.rows.astype(np.float32)
-    square = (units.rows**2).sum(1)
-    sums = np.zeros((size, rows.shape[1]), np.float32)
-    weight = np.zeros(size)
-
-    def add(own: Int[Array, " k"], sign: int) -> None:
-        own = own[labels[own] >= 0]  # of one site: no two have one label
-        sums[labels[own]] += sign * mass[own, None].astype(np.float32) * rows[own]
-        weight[labels[own]] += sign * mass[own]
-
-    sites = [np.flatnonzero(units.site == j) for j in np.unique(units.site)]
-    for own in sites:
-        add(own, 1)
-    before = np.inf
-    for _ in range(sweeps):
-        for own in sites:
-            add(own, -1)
-            labels[own] = -1
-            empty = np.bincount(labels[labels >= 0], minlength=size) == 0
-            weight[empty], sums[empty] = 0.0, 0.0  # removes rounding errors
-            safe = np.where(empty, 1.0, weight)
-            along = rows[own] @ sums.T / safe
-            centre = (sums.astype(float) ** 2).sum(1) / safe**2
-            distance = np.maximum(square[own, None] - 2 * along + centre, 0.0)
-            cost = distance * (weight * mass[own, None] / (weight + mass[own, None]))
-            if len(own) > size:  # leaving a unit out costs its mass times its square
-                cost = cost - mass[own, None] * square[own, None]
-            picked, places = scipy.optimize.linear_sum_assignment(cost)
-            labels[own[picked]] = places
-            add(own, 1)
-        # Squares about the centroids, and about zero for units that are left out.
-        used = weight > 0
-        about = (sums[used].astype(float) ** 2).sum(1) / weight[used]
-        now = float((mass * square).sum() - about.sum())
-        if now >= before * (1 - enough):
-            break
-        before = now
+    for site in np.tile(np.unique(units.site), sweeps):
+        own = np.flatnonzero(units.site == site)
+        labels[own] = -1
+        weight, centres = units.centres(labels, size)
+        mass = units.mass[own, None]
+        rows = units.rows[own]
+        cost = weight * mass / (weight + mass) * _squares(rows, centres)
+        if len(own) > size:  # leaving a unit out costs its mass times its square
+            cost = cost - mass * (rows**2).sum(1, keepdims=True)
+        picked, places = scipy.optimize.linear_sum_assignment(cost)
+        labels[own[picked]] = places
     return _filled(units, labels, size)
 
 
@@ -192,16 +173,17 @@ def _filled(units: Merged, labels: Int[Array, " n"], size: int) -> Int[Array, " 
     """
     labels = labels.copy()
     for empty in np.setdiff1d(np.arange(size), labels):
-        kept = labels >= 0
-        count = np.bincount(labels[kept], minlength=size)
-        weight = np.bincount(labels[kept], units.mass[kept], minlength=size)
-        sums = np.zeros((size, units.rows.shape[1]))
-        np.add.at(sums, labels[kept], units.mass[kept, None] * units.rows[kept])
-        centres = sums / np.where(weight > 0, weight, 1.0)[:, None]
+        _, centres = units.centres(labels, size)
         far = units.mass * ((units.rows - centres[labels]) ** 2).sum(1)
-        far[~kept | (count[labels] < 2)] = -1.0
-        labels[int(far.argmax())] = empty
+        shared = np.bincount(labels[labels >= 0], minlength=size)[labels] > 1
+        labels[int(np.where(shared & (labels >= 0), far, -1.0).argmax())] = empty
     return labels
+
+
+def _squares(rows: Float[Array, "n d"], columns: Float[Array, "m d"]) -> Float[Array, "n m"]:
+    """Return squared distances, by one product."""
+    both = (rows**2).sum(1)[:, None] + (columns**2).sum(1)
+    return np.maximum(both - 2 * rows @ columns.T, 0.0)
 
 
 def in_order_of(network: Network, like: Network) -> Network:
@@ -224,7 +206,7 @@ def in_order_of(network: Network, like: Network) -> Network:
         rows = mine[0] / np.sqrt(scale)
         columns = theirs[0] / np.sqrt(scale)
         with np.errstate(over="ignore", invalid="ignore"):
-            squares = (rows**2).sum(1)[:, None] + (columns**2).sum(1) - 2 * rows @ columns.T
+            squares = _squares(rows, columns)
         if not np.isfinite(squares).all():
             raise ParameterError(
                 found="networks whose weights are so far apart that their distance overflows",
