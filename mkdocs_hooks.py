@@ -30,7 +30,7 @@ MODULES = (
     *("pursuit.learning", "distillation", "models", "inference", "networks", "artifact"),
     *("tabular", "tabular.tables", "tabular.estimators"),
     *(f"adapters.{name}" for name in ADAPTERS),
-    *("runtime.progress", "reporting.summary", "reporting.plots", "reporting", "errors"),
+    *("runtime.progress", "reporting.summary", "reporting", "errors"),
     "engine.privacy.noise",
 )
 VERBS = {

@@ -24,8 +24,8 @@ from posterity.reporting.markup import (
     tag,
     visible,
 )
-from posterity.reporting.plots.matches import MEANING, Kind
-from posterity.reporting.plots.matches import read as read_matches
+from posterity.reporting.matches import MEANING, Kind
+from posterity.reporting.matches import read as read_matches
 from posterity.reporting.sites import legend, matrix
 from posterity.reporting.sources import Source
 from posterity.runtime.text import count
