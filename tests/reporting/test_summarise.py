@@ -261,6 +261,6 @@ def test_summaries_and_reprs_need_no_jax():
         "import sys, numpy as np; from posterity.families import Gaussian;"
         "from posterity import Ledger; from posterity.reporting.summary import summarise;"
         "q = Gaussian.from_standard([1.0], [[1.0]]); summarise(Ledger(q).update('a', q)).rows;"
-        "repr(q), q._repr_html_(); assert 'jax' not in sys.modules"
+        "repr(q); assert 'jax' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -36,7 +36,6 @@ from posterity.families.names import (
 from posterity.families.supports import map_supports
 from posterity.runtime.jax_loaded import is_jax
 from posterity.runtime.lazy import jax, jnp
-from posterity.runtime.text import html
 
 
 class Members(NamedTuple):
@@ -111,9 +110,6 @@ class Distribution(Node, abc.ABC):
         Gaussian(d=2, age=1 ± 1, dose=2 ± 2)
         """
         return described(self)
-
-    def _repr_html_(self) -> str:
-        return html(self, "law")
 
     def _described(self, numbers: bool) -> str:
         """Return a one-line description of the law and its parts, with ``numbers`` also moments."""
