@@ -22,7 +22,7 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parent
 SOURCE = ROOT / "src" / "posterity"
 ADAPTERS = (
-    *("samples", "numpyro", "arviz", "statsmodels", "sklearn", "scipy", "torch"),
+    *("samples", "numpyro", "arviz", "statsmodels", "sklearn", "torch"),
     *("torch_posterior", "flax", "onnx", "gensim", "hmmlearn"),
 )
 MODULES = (

@@ -50,7 +50,6 @@ SLOW = [
     "docs/show.md",
     "docs/adapters/scikit-learn.md",
     "docs/adapters/statsmodels.md",
-    "docs/adapters/scipy.md",
     "docs/adapters/gensim.md",
     "docs/adapters/hmmlearn.md",
     "docs/adapters/flax.md",
