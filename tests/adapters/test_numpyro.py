@@ -14,7 +14,7 @@ import scipy.stats
 import posterity
 from posterity.adapters.numpyro import Prior, from_guide, joint
 from posterity.errors import MissingExtraError, UsageError
-from posterity.families import DiagonalGaussian, Gaussian, LowRankGaussian
+from posterity.families import DiagonalGaussian, Gaussian
 from posterity.families.supports import PositiveNumbers, RealNumbers, Simplex, UnitInterval
 
 numpyro: Any = pytest.importorskip("numpyro", reason="numpyro is not installed: the extra numpyro")
@@ -139,7 +139,7 @@ GUIDES = {
     "AutoNormal": DiagonalGaussian,
     "AutoDiagonalNormal": DiagonalGaussian,
     "AutoMultivariateNormal": Gaussian,
-    "AutoLowRankMultivariateNormal": LowRankGaussian,
+    "AutoLowRankMultivariateNormal": Gaussian,
 }
 
 

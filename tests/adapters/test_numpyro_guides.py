@@ -17,7 +17,6 @@ from posterity.families import (
     Dirichlet,
     Gamma,
     Gaussian,
-    LowRankGaussian,
     Mixture,
     NormalGamma,
     Plate,
@@ -174,7 +173,6 @@ ONE = np.array([0.3, 0.7])
 LAWS: dict[str, tuple[Any, Any]] = {
     "gaussian": (Gaussian.from_standard([1.0, 2.0], [[2.0, 0.5], [0.5, 1.0]]), ONE),
     "diagonal": (DiagonalGaussian.from_standard([1.0, 2.0], [2.0, 0.5]), ONE),
-    "low-rank": (LowRankGaussian.from_standard([1.0, 2.0], [[1.0], [2.0]], [0.5, 0.5]), ONE),
     "gamma": (Gamma.from_standard(2.0, 3.0), 0.4),
     "beta": (Beta.from_standard(2.0, 3.0), 0.4),
     "dirichlet": (Dirichlet.from_standard([2.0, 3.0]), ONE),

@@ -19,7 +19,6 @@ from posterity.families import (
     Dirichlet,
     Gamma,
     Gaussian,
-    LowRankGaussian,
     Mixture,
     Product,
     Transformed,
@@ -107,21 +106,6 @@ def test_huge_offsets_keep_their_digits() -> None:
     scales = 10.0 ** np.array([-8, 0, 8])
     fit = from_samples(RNG.normal(size=(2000, 3)) * scales)
     assert np.allclose(np.sqrt(np.diag(fit.posterior.covariance)) / scales, 1, atol=0.1)  # type: ignore
-
-
-def test_a_low_rank_law_finds_its_factors() -> None:
-    rng = np.random.default_rng(2)
-    factor, variance = rng.normal(size=(12, 2)) * 2, rng.uniform(0.5, 1.5, 12)
-    draws = rng.normal(size=(3000, 2)) @ factor.T + rng.normal(size=(3000, 12)) * variance**0.5
-    fit = from_samples(draws, "low-rank")
-    q: Any = fit.posterior
-    assert isinstance(q, LowRankGaussian) and q.rank == 2
-    truth = factor @ factor.T + np.diag(variance)
-    errors = np.sqrt((truth**2 + np.outer(np.diag(truth), np.diag(truth))) / 3000)
-    assert (abs(q.covariance - truth) < 5 * errors).all()
-    assert quiet(draws, "low-rank", rank=1).posterior.rank == 1
-    with pytest.raises(StructureError, match="rank=12 for 12"):
-        from_samples(draws, "low-rank", rank=12)
 
 
 def test_gammas_betas_and_dirichlets_are_of_maximum_likelihood() -> None:
@@ -323,7 +307,7 @@ COPY = np.column_stack([FINE["a"], FINE["b"], FINE["a"] - FINE["b"][:, 1]])
         (FINE, {"support": {"a": "simplex"}}, StructureError, "shape"),
         (FINE, {"family": "gamma"}, ParameterError, "outside of the support"),
         (FINE, {"family": "cauchy"}, UsageError, "family='cauchy'"),
-        (FINE, {"family": "low-rank", "rank": 0}, UsageError, "rank=0"),
+        (FINE, {"family": "mixture", "components": 0}, UsageError, "components=0"),
         (RNG.normal(size=(50, 1)) * 1e200, {}, ParameterError, "beyond 1e"),
         ("draws.csv", {}, UsageError, "draws as str"),
         (None, {}, UsageError, "draws as NoneType"),

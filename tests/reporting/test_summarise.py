@@ -17,7 +17,6 @@ from posterity.families import (
     Gamma,
     Gaussian,
     HiddenMarkov,
-    LowRankGaussian,
     Mixture,
     Network,
     NormalGamma,
@@ -99,7 +98,7 @@ def test_entries_of_a_wishart():
 
 
 def test_mixtures_by_their_distribution_function():
-    two = LowRankGaussian.from_standard([[0.0], [9.0]], [[[1.0]], [[0.0]]], [[3.0], [1.0]])
+    two = Gaussian.from_standard([[0.0], [9.0]], [[[4.0]], [[1.0]]])
     (row,) = rows(Mixture.from_standard([1.0, 3.0], two))
     at = lambda x: 0.25 * stats.norm(0, 2).cdf(x) + 0.75 * stats.norm(9, 1).cdf(x)
     np.testing.assert_allclose([at(row.low), at(row.high)], [0.05, 0.95], atol=1e-12)

@@ -1,8 +1,8 @@
 """scikit-learn: fitted models as laws and ledgers, and back.
 
 Mixtures and topic models become plates with a prior, and linear models Gaussians over
-coefficients. Names of columns (``feature_names_in_``) become names of coordinates. Settings such as tolerances and the random state are dropped. Numbers become
-float64. Tested with scikit-learn 1.9.
+coefficients. Names of columns (``feature_names_in_``) become names of coordinates. Settings such as
+tolerances and the random state are dropped. Numbers become float64. Tested with scikit-learn 1.9.
 """
 
 from collections.abc import Sequence

@@ -14,7 +14,7 @@ from posterity.arrays.namespace import namespace
 from posterity.arrays.search import newton, step_by_curvature
 from posterity.arrays.typing import Real
 from posterity.errors import ParameterError, StructureError, UsageError
-from posterity.families import DiagonalGaussian, Gaussian, LowRankGaussian, Transformed
+from posterity.families import DiagonalGaussian, Gaussian, Transformed
 from posterity.families.names import entry_names
 from posterity.families.supports import PositiveNumbers, RealNumbers, Simplex, UnitInterval
 from posterity.families.unconstrained import Supports
@@ -24,7 +24,6 @@ STARTS = ("AutoNormal", "AutoDiagonalNormal", "AutoMultivariateNormal")
 """Guides that can start from a law."""
 GUIDES = (*STARTS, "AutoLowRankMultivariateNormal", "AutoLaplaceApproximation", "AutoDelta")
 NAMES: dict[type, str] = {
-    families.LowRankGaussian: "LowRankMultivariateNormal",
     families.Gamma: "Gamma",
     families.Beta: "Beta",
     families.Dirichlet: "Dirichlet",
@@ -145,9 +144,8 @@ def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
 def to_numpyro(law: families.Distribution) -> Any:
     """Convert a law to a NumPyro distribution in JAX's default precision, for example as a prior.
 
-    Laws are a :class:`Gaussian`, :class:`DiagonalGaussian`, :class:`LowRankGaussian`,
-    :class:`Gamma`, :class:`Beta` or :class:`Dirichlet`; a :class:`Plate` of one without mixing
-    weights (members along the last batch axis become part of the event); a :class:`Mixture` of one;
+    Laws are a :class:`Gaussian`, :class:`DiagonalGaussian`, :class:`Gamma`, :class:`Beta` or
+    :class:`Dirichlet`; a :class:`Plate` of one without mixing weights (members along the last batch axis become part of the event); a :class:`Mixture` of one;
     a :class:`Transformed` on one array; or a :class:`Product`, which becomes a dictionary by block.
     Others are a StructureError. Names of coordinates are dropped.
 
@@ -218,9 +216,6 @@ def _gaussian(guide: Any, params: Mapping[str, Any], supports: Supports) -> Any:
     with warnings.catch_warnings():  # a guide only warns of a Hessian that is not positive
         warnings.filterwarnings("ignore", message="Hessian of log posterior")
         normal = guide.get_posterior(params)
-    if hasattr(normal, "cov_factor"):
-        parts = (_wide(part) for part in (normal.mean, normal.cov_factor, normal.cov_diag))
-        return LowRankGaussian.from_standard(*parts)
     if not hasattr(normal, "scale_tril"):
         return DiagonalGaussian.from_standard(_wide(normal.mean), _wide(normal.variance))
     root = _wide(normal.scale_tril)

@@ -149,7 +149,7 @@ def sentences(checks: Checks, family: str | Mapping[str, str], limits: FitLimits
     if checks.sampling > limits.sampling:
         yield (
             f"More parameters than draws can tell: {checks.sampling:.1f} nats are lost by sampling "
-            "alone. Draw more, or take family='low-rank' or 'diagonal'."
+            "alone. Draw more, or take family='diagonal'."
         )
     errors = max(limits.errors, float(norm.isf(1e-5 / max(len(rows), 1))))
 
@@ -171,7 +171,7 @@ def sentences(checks: Checks, family: str | Mapping[str, str], limits: FitLimits
     if skewed:
         worst, more = _worst(skewed, lambda own: abs(own.skewness))
         remedy = "Try family='mixture'."
-        if family in ("gaussian", "diagonal", "low-rank") and worst.least > 0:
+        if family in ("gaussian", "diagonal") and worst.least > 0:
             unit = worst.greatest < 1
             where, support = ("between zero and one", "unit") if unit else ("positive", "positive")
             remedy = (

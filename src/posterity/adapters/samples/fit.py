@@ -71,7 +71,6 @@ def from_samples(
     names: Any = None,
     chains: int | str | None = None,
     independent: bool = False,
-    rank: int | None = None,
     components: int | None = None,
     plate: bool = False,
     limits: FitLimits = FitLimits(),  # noqa: B008
@@ -84,7 +83,7 @@ def from_samples(
             per variable (``chain`` is the chain of a row; columns that end in ``__``, such as
             ``lp__``, are dropped); an ArviZ InferenceData or xarray DataTree, whose group
             ``posterior`` is used; an ``MCMC`` of NumPyro that has been run; a ``CmdStanMCMC``.
-        family: ``"gaussian"``, ``"diagonal"``, ``"low-rank"`` or ``"mixture"`` (of Gaussians, by
+        family: ``"gaussian"``, ``"diagonal"`` or ``"mixture"`` (of Gaussians, by
             scikit-learn) over all coordinates; ``"gamma"`` or ``"beta"`` for each coordinate, as a
             :class:`Product` of blocks if several; ``"dirichlet"`` for one variable; ``"plate"``,
             which is ``plate=True`` with Gaussian members; or a dictionary of these by variable.
@@ -99,7 +98,6 @@ def from_samples(
             axes is (chains, n, d), all else one chain, unless it has more than three times as many
             coordinates without names as draws.
         independent: whether to fit a :class:`Product` of one law per variable, not a joint one.
-        rank: rank of ``"low-rank"``; by default the best by BIC.
         components: number of components of ``"mixture"``; by default the best by BIC.
         plate: whether the first axis of each variable is that of a mixture's exchangeable
             components, whose labels the sampler may switch: draws are relabelled, and the law is a
@@ -130,7 +128,7 @@ def from_samples(
 
     Sources: vehtari2021, for effective sample sizes and R-hat; stephens2000, for relabelling.
     """
-    COUNT.or_none().check(rank=rank, components=components)
+    COUNT.or_none().check(components=components)
     variables, notes = variables_of(draws, chains, names is not None)
     if names is not None:
         names = checked(names, sum(len(own.labels) for own in variables), "the draws")
@@ -146,7 +144,7 @@ def from_samples(
         names = None
     variables = with_supports(variables, support)
     families, names = _families(family, variables, independent, names)
-    blocks = [block(own, word, names, rank, components) for own, word in families]
+    blocks = [block(own, word, names, components) for own, word in families]
     law: Any = blocks[0].law
     if len(blocks) > 1:
         laws = {own[0].name: made.law for (own, _), made in zip(families, blocks, strict=True)}

@@ -24,7 +24,6 @@ from posterity.families.diagonal_gaussian import DiagonalGaussian
 from posterity.families.dirichlet import Dirichlet
 from posterity.families.gamma import Gamma, solve_log_minus_digamma
 from posterity.families.gaussian import Gaussian
-from posterity.families.low_rank_gaussian import LowRankGaussian
 from posterity.families.mixture import Mixture
 from posterity.families.names import some
 from posterity.families.plate import Plate
@@ -32,7 +31,7 @@ from posterity.families.supports import RealNumbers
 from posterity.families.transformed import Transformed
 
 Array = np.ndarray
-FAMILY = one_of("gaussian", "diagonal", "low-rank", "mixture", "gamma", "beta", "dirichlet")
+FAMILY = one_of("gaussian", "diagonal", "mixture", "gamma", "beta", "dirichlet")
 OWN_SUPPORT = {"gamma": "positive", "beta": "unit", "dirichlet": "simplex"}
 """Families with their own support."""
 
@@ -81,7 +80,6 @@ def block(
     variables: Sequence[Variable],
     family: str,
     names: Sequence[str] | None,
-    rank: int | None = None,
     components: int | None = None,
     least_draws: int = 10,
 ) -> Block:
@@ -103,13 +101,12 @@ def block(
         raise StructureError(
             found=f"{count} draws of {size} coordinates ({some(free_labels)})",
             expected=f"at least {least} for family={family!r}",
-            fix="Draw more, or use family='diagonal' or 'low-rank', which need fewer.",
+            fix="Draw more, or use family='diagonal', which needs fewer.",
         )
     free = standard(u, free_labels)
     fits = {
         "gaussian": lambda: full(free, free_labels),
         "diagonal": lambda: diagonal(free),
-        "low-rank": lambda: low_rank(free, rank),
         "mixture": lambda: mixture(free, free_labels, components),
         "gamma": lambda: _gamma(variables[0]),  # gammas and betas have one coordinate each
         "beta": lambda: _beta(variables[0]),
@@ -248,45 +245,6 @@ def diagonal(draws: Standard) -> Fit:
     """Fit means and variances."""
     law = DiagonalGaussian.from_standard(draws.centre, draws.scale**2)
     return Fit(law, draws.units, 2 * len(draws.scale))
-
-
-def low_rank(draws: Standard, rank: int | None, least_unique: float = 1e-4) -> Fit:
-    """Fit scikit-learn's factor analysis of a given rank, or that of the best BIC in effective
-    draws.
-
-    At least ``least_unique`` of a coordinate's variance stays unexplained, as the likelihood may be
-    unbounded otherwise.
-    """
-    sklearn = library("sklearn.decomposition", extra="sklearn", package="scikit-learn")
-    size = draws.units.shape[-1]
-    count = len(draws.rows)
-    if size == 1 or (rank is not None and rank >= size):
-        raise StructureError(
-            found=f"family='low-rank', rank={rank} for {size} coordinates",
-            expected="fewer factors than coordinates",
-        )
-    most = max(1, min(size - 1, count - 1))
-    ranks = [rank] if rank else [r for r in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if r <= most]
-    effective = float(np.median(sizes(draws.units)))
-    best = None
-    least = np.inf
-    for own in ranks:
-        model = sklearn.decomposition.FactorAnalysis(own, svd_method="lapack").fit(draws.rows)
-        factor = model.components_.T
-        unique = np.maximum(model.noise_variance_, least_unique)
-        units = LowRankGaussian(np.zeros(size), factor, unique)
-        density = np.asarray(units.log_prob(draws.units))
-        parameters = size * (own + 2) - own * (own - 1) // 2
-        cost = -2 * effective * density.mean() + parameters * np.log(effective)
-        if cost < least:
-            scaled = factor * draws.scale[:, None], unique * draws.scale**2
-            law = LowRankGaussian.from_standard(draws.centre, *scaled)
-            best = Fit(law, draws.units, parameters)
-            least = cost
-        elif rank is None:
-            break
-    assert best is not None
-    return best
 
 
 def mixture(draws: Standard, labels: Sequence[str], components: int | None, most: int = 6) -> Fit:
