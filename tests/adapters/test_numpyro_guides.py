@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import posterity
-from posterity.adapters.numpyro import from_guide, to_numpyro, to_params
+from posterity.adapters.numpyro import from_guide, to_numpyro
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import (
     Beta,
@@ -125,48 +125,6 @@ def test_a_guides_own_curvature_that_is_none() -> None:
     guide, params = begun("AutoLaplaceApproximation", flat)
     with pytest.raises(ParameterError, match="not positive definite"):
         from_guide(guide, params)
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param("AutoNormal", marks=pytest.mark.slow),
-        pytest.param("AutoDiagonalNormal", marks=pytest.mark.slow),
-        "AutoMultivariateNormal",
-    ],
-)
-def test_a_law_becomes_parameters_of_a_guide(kind: str) -> None:
-    """In the order of the guide, whichever the law has."""
-    guide, params = begun(kind, two)
-    q = from_guide(guide, params)
-    rng, names = np.random.default_rng(1), list(q.names)
-    if kind == "AutoMultivariateNormal":
-        root = np.tril(rng.normal(size=(3, 3))) + 3 * np.eye(3)
-        law: Any = Gaussian.from_standard(rng.normal(size=3), root @ root.T)
-    else:
-        law = DiagonalGaussian.from_standard(rng.normal(size=3), rng.uniform(1, 2, 3))
-    wanted = Transformed(law, q.supports).named(names)
-    found = from_guide(guide, to_params(wanted, guide))
-    inner: Any = found.law
-    assert found.names == wanted.names
-    assert np.allclose(inner.mean, law.mean, rtol=1e-6)
-    spread = "covariance" if kind == "AutoMultivariateNormal" else "variance"
-    assert np.allclose(getattr(inner, spread), getattr(law, spread), rtol=1e-5, atol=1e-6)
-
-
-def test_laws_that_no_guide_holds() -> None:
-    guide, params = begun("AutoNormal", two)
-    full, _ = begun("AutoMultivariateNormal", two)
-    supports = from_guide(guide, params).supports
-    law = Transformed(Gaussian.from_standard(np.zeros(3), np.eye(3)), supports)
-    with pytest.raises(StructureError, match=r"a Gaussian for Auto.*AutoMultivariate"):
-        to_params(law, guide)
-    with pytest.raises(StructureError, match="on the sites"):
-        to_params(Transformed.from_standard(law.law, {"w": PositiveNumbers((3,))}), guide)
-    low, _ = begun("AutoLowRankMultivariateNormal", two)
-    with pytest.raises(UsageError, match="of type AutoLowRank"):
-        to_params(law, low)
-    assert set(to_params(law, full)) == {"auto_loc", "auto_scale_tril"}
 
 
 ONE = np.array([0.3, 0.7])

@@ -1,7 +1,7 @@
-"""NumPyro's guides as posteriors, and laws as parameters of guides and as distributions."""
+"""NumPyro's guides as posteriors, and laws as NumPyro's distributions."""
 
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -20,9 +20,11 @@ from posterity.families.supports import PositiveNumbers, RealNumbers, Simplex, U
 from posterity.families.unconstrained import Supports
 from posterity.runtime.programs import jitted
 
-STARTS = ("AutoNormal", "AutoDiagonalNormal", "AutoMultivariateNormal")
-"""Guides that can start from a law."""
-GUIDES = (*STARTS, "AutoLowRankMultivariateNormal", "AutoLaplaceApproximation", "AutoDelta")
+GUIDES = (
+    *("AutoNormal", "AutoDiagonalNormal", "AutoMultivariateNormal"),
+    *("AutoLowRankMultivariateNormal", "AutoLaplaceApproximation", "AutoDelta"),
+)
+"""Guides that are Gaussians of unconstrained numbers, or whose mode has one."""
 NAMES: dict[type, str] = {
     families.Gamma: "Gamma",
     families.Beta: "Beta",
@@ -63,7 +65,7 @@ def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any)
             that an ``AutoDelta`` lacks or another guide does not take.
         ParameterError: for parameters that are not finite, and curvature that is not positive.
     """
-    _check_guide(guide, bool(args or kwargs), GUIDES)
+    _check_guide(guide, bool(args or kwargs))
     supports = supports_of(guide.prototype_trace)
     kind = type(guide).__name__
     try:
@@ -93,60 +95,13 @@ def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any)
     return posterior.named(_coordinates(supports))
 
 
-def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
-    """Return parameters that set a guide to this law, to initialise ``SVI`` or to draw from.
-
-    Args:
-        law: law with Gaussian unconstrained coordinates on the sites of the guide's model, as from
-            :func:`from_guide`, a pursuit's component, or ``from_samples`` of a NumPyro run.
-        guide: ``AutoNormal``, ``AutoDiagonalNormal`` or ``AutoMultivariateNormal`` that has been
-            run. The first two need a law of independent coordinates.
-
-    Returns:
-        A dictionary in float32, for ``init_params`` or ``guide.sample_posterior``. Another guide is
-        a UsageError; a law of other sites, or one that the guide cannot hold, a StructureError.
-    """
-    _check_guide(guide, False, STARTS)
-    kind = type(guide).__name__
-    supports = supports_of(guide.prototype_trace)
-    full = kind == "AutoMultivariateNormal"
-    held = Gaussian | DiagonalGaussian if full else DiagonalGaussian
-    known = isinstance(law, Transformed) and law.supports.tree == supports.tree
-    if not known or not isinstance(law.law, held):
-        raise StructureError(
-            found=f"{law!r} of a {type(law.law).__name__} for {kind}" if known else f"{law!r}",
-            expected=f"a Transformed law on the sites {list(supports.tree)} of the guide, of a "
-            "DiagonalGaussian, or for AutoMultivariateNormal a Gaussian",
-            fix="Take from_guide of a guide of the same model, or from_samples of its draws.",
-        )
-    inner: Any = law.law
-    mean = _wide(inner.mean)
-    prefix = guide.prefix
-    scale = np.sqrt(_wide(inner.variance if inner.diagonal else np.diagonal(inner.covariance)))
-    numbered = law.supports.unravel(np.arange(len(mean), dtype=float))
-    places = {name: at.astype(int) for name, at in numbered.items()}
-    if kind == "AutoNormal":
-        parts = {"loc": mean, "scale": scale}
-        made = {f"{n}_{prefix}_{k}": v[at] for n, at in places.items() for k, v in parts.items()}
-        return {name: jnp.asarray(value, "float32") for name, value in made.items()}
-    zeros = jnp.zeros(len(mean), "float32")
-    start = {f"{prefix}_loc": zeros, f"{prefix}_scale": zeros + 1}
-    order = np.concatenate([np.ravel(places[n]) for n in _in_order(guide, start, supports).tree])
-    moments = {"loc": mean[order]}
-    if full:
-        variance = np.diag(inner.variance) if inner.diagonal else inner.covariance
-        moments["scale_tril"] = np.linalg.cholesky(_wide(variance)[np.ix_(order, order)])
-    else:
-        moments["scale"] = scale[order]
-    return {f"{prefix}_{part}": jnp.asarray(v, "float32") for part, v in moments.items()}
-
-
 def to_numpyro(law: families.Distribution) -> Any:
     """Convert a law to a NumPyro distribution in JAX's default precision, for example as a prior.
 
     Laws are a :class:`Gaussian`, :class:`DiagonalGaussian`, :class:`Gamma`, :class:`Beta` or
-    :class:`Dirichlet`; a :class:`Plate` of one without mixing weights (members along the last batch axis become part of the event); a :class:`Mixture` of one;
-    a :class:`Transformed` on one array; or a :class:`Product`, which becomes a dictionary by block.
+    :class:`Dirichlet`; a :class:`Plate` of one without mixing weights (members along the last batch
+    axis become part of the event); a :class:`Mixture` of one; a :class:`Transformed` on one array;
+    or a :class:`Product`, which becomes a dictionary by block.
     Others are a StructureError. Names of coordinates are dropped.
 
     >>> from posterity.families import Gamma
@@ -177,16 +132,16 @@ def to_numpyro(law: families.Distribution) -> Any:
     raise StructureError(
         found=f"{law!r}",
         expected='a law of the table on the page "NumPyro", on one array',
-        fix="For laws on several sites use to_params and a guide; otherwise pass single blocks.",
+        fix="Pass single blocks.",
     )
 
 
-def _check_guide(guide: Any, data: bool, known: Collection[str]) -> None:
+def _check_guide(guide: Any, data: bool) -> None:
     guides = library().infer.autoguide
     kind = type(guide)
     ours = isinstance(guide, guides.AutoGuide) and kind is getattr(guides, kind.__name__, None)
     fix = "Fit it first, and pass what SVI.get_params(state) gives."
-    if not ours or kind.__name__ not in known:
+    if not ours or kind.__name__ not in GUIDES:
         wrong = f"a guide of type {kind.__name__}"
         fix = "Pass draws to posterity.adapters.from_samples: guide.sample_posterior."
     elif getattr(guide, "prototype_trace", None) is None:
@@ -198,7 +153,7 @@ def _check_guide(guide: Any, data: bool, known: Collection[str]) -> None:
         return
     raise UsageError(
         found=wrong,
-        expected=f"a guide among {list(known)} that has been run, and its parameters alone",
+        expected=f"a guide among {list(GUIDES)} that has been run, and its parameters alone",
         fix=fix,
     )
 
