@@ -10,7 +10,7 @@ import pytest
 
 import posterity
 from posterity.adapters.numpyro import from_guide, to_numpyro
-from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.errors import ParameterError, StructureError
 from posterity.families import (
     Beta,
     DiagonalGaussian,
@@ -36,13 +36,6 @@ X = RNG.normal(size=(30, 2))
 LINE = X, X @ [1.0, -2.0] + RNG.normal(size=30) / 2
 
 
-def counts(y: Any) -> None:
-    """The posterior of the rate is Gamma(2 + 13, 1 + 4)."""
-    rate = numpyro.sample("rate", dist.Gamma(2.0, 1.0))
-    with numpyro.plate("records", len(y)):
-        numpyro.sample("y", dist.Poisson(rate), obs=y)
-
-
 def lines(x: Any, y: Any) -> None:
     """A conjugate regression, whose Laplace approximation is the posterior."""
     w = numpyro.sample("w", dist.Normal(0.0, 2.0).expand([2]).to_event(1))
@@ -64,7 +57,7 @@ def two(z: Any = None) -> None:
 @functools.cache
 def begun(kind: str, model: Any) -> tuple[Any, Any]:
     """A guide that knows its model's sites, and where it begins; made once."""
-    args = {counts: (COUNTS,), flat: (COUNTS,), lines: LINE}.get(model, ())
+    args = {flat: (COUNTS,), lines: LINE}.get(model, ())
     guide = getattr(autoguide, kind)(model)
     svi = numpyro.infer.SVI(model, guide, numpyro.optim.Adam(0.1), numpyro.infer.Trace_ELBO())
     begin = lambda key: svi.get_params(svi.init(key, *args))
@@ -80,28 +73,13 @@ def unchecked():
         yield
 
 
-def test_a_point_becomes_the_laplace_approximation_of_the_map() -> None:
-    """Of log rates the density is a u - b exp(u): mode log(a/b), curvature a."""
-    guide, params = begun("AutoDelta", counts)
-    q = from_guide(guide, params, COUNTS)
-    law: Any = q.law
-    assert np.isclose(law.mean[0], np.log(15 / 5), atol=1e-8)
-    assert np.isclose(law.covariance[0, 0], 1 / 15, rtol=1e-6)
-    assert q.names == ("rate",) and q.supports.tree == {"rate": PositiveNumbers()}
-
-
-@pytest.mark.parametrize(
-    "kind", ["AutoDelta", pytest.param("AutoLaplaceApproximation", marks=pytest.mark.slow)]
-)
-def test_a_conjugate_regression(kind: str, tmp_path: Any) -> None:
+@pytest.mark.slow
+def test_a_conjugate_regression(tmp_path: Any) -> None:
     x, y = LINE
     precision = np.eye(2) / 4 + x.T @ x / 0.25
     mean = np.linalg.solve(precision, x.T @ y / 0.25)
-    guide, params = begun(kind, lines)
-    if kind == "AutoDelta":
-        q, tolerance = from_guide(guide, params, x, y), 1e-6
-    else:
-        q, tolerance = from_guide(guide, {"auto_loc": jnp.asarray(mean)}), 1e-4
+    guide, _ = begun("AutoLaplaceApproximation", lines)
+    q, tolerance = from_guide(guide, {"auto_loc": jnp.asarray(mean)}), 1e-4
     law: Any = q.law
     assert np.allclose(law.mean, mean, atol=tolerance)
     assert np.allclose(law.covariance, np.linalg.inv(precision), rtol=tolerance, atol=1e-6)
@@ -109,15 +87,6 @@ def test_a_conjugate_regression(kind: str, tmp_path: Any) -> None:
     posterity.save(q, tmp_path / "q.safetensors")
     again = posterity.load(tmp_path / "q.safetensors")
     assert again == q and again.names == q.names
-
-
-def test_what_no_laplace_approximation_is_of() -> None:
-    guide, params = begun("AutoDelta", counts)
-    with pytest.raises(UsageError, match=r"AutoDelta without its data.*from_guide\(guide, params"):
-        from_guide(guide, params)
-    guide, params = begun("AutoDelta", flat)
-    with pytest.raises(ParameterError, match="flat in some direction"):
-        from_guide(guide, params, COUNTS)
 
 
 @pytest.mark.slow

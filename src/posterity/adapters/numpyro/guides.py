@@ -1,30 +1,27 @@
 """NumPyro's guides as posteriors, and laws as NumPyro's distributions."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from posterity import families
-from posterity.adapters.numpyro.models import joint, library, supports_of
+from posterity.adapters.numpyro.models import library, supports_of
 from posterity.arrays.namespace import namespace
-from posterity.arrays.search import newton, step_by_curvature
 from posterity.arrays.typing import Real
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import DiagonalGaussian, Gaussian, Transformed
 from posterity.families.names import entry_names
 from posterity.families.supports import PositiveNumbers, RealNumbers, Simplex, UnitInterval
 from posterity.families.unconstrained import Supports
-from posterity.runtime.programs import jitted
 
 GUIDES = (
     *("AutoNormal", "AutoDiagonalNormal", "AutoMultivariateNormal"),
-    *("AutoLowRankMultivariateNormal", "AutoLaplaceApproximation", "AutoDelta"),
+    *("AutoLowRankMultivariateNormal", "AutoLaplaceApproximation"),
 )
-"""Guides that are Gaussians of unconstrained numbers, or whose mode has one."""
+"""Guides that are Gaussians of unconstrained numbers."""
 NAMES: dict[type, str] = {
     families.Gamma: "Gamma",
     families.Beta: "Beta",
@@ -40,7 +37,7 @@ TRANSFORMS: dict[type, str] = {
 """NumPyro's transforms onto supports."""
 
 
-def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any) -> Transformed:
+def from_guide(guide: Any, params: Mapping[str, Any]) -> Transformed:
     """Convert a fitted guide to a posterior over dictionaries of the sites' values.
 
     The result holds the guide's Gaussian over unconstrained coordinates, with its covariance in
@@ -48,31 +45,20 @@ def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any)
     from. Coordinates are named after the sites: ``scale``, ``beta[0]``. Ledgers, ``fuse`` and
     ``diff`` take ``.law``, the Gaussian of these coordinates, with a Gaussian prior.
 
-    For an ``AutoDelta`` the result is a Laplace approximation. Newton's method searches, in double
-    precision, for the mode in unconstrained coordinates, which differs from the mode of the values;
-    the curvature there is the precision.
-
     Args:
         guide: ``AutoNormal``, ``AutoDiagonalNormal``, ``AutoMultivariateNormal``,
-            ``AutoLowRankMultivariateNormal``, ``AutoLaplaceApproximation`` or ``AutoDelta`` that
-            has been run, for example by ``SVI.init``.
+            ``AutoLowRankMultivariateNormal`` or ``AutoLaplaceApproximation`` that has been run, for
+            example by ``SVI.init``.
         params: parameters from ``SVI.get_params(state)``.
-        args: the model's arguments, including its data, for ``AutoDelta`` only.
-        kwargs: keyword arguments of the model, likewise.
 
     Raises:
-        UsageError: for other guides, one that has not been run, missing parameters, and arguments
-            that an ``AutoDelta`` lacks or another guide does not take.
+        UsageError: for other guides, one that has not been run, and missing parameters.
         ParameterError: for parameters that are not finite, and curvature that is not positive.
     """
-    _check_guide(guide, bool(args or kwargs))
+    _check_guide(guide)
     supports = supports_of(guide.prototype_trace)
     kind = type(guide).__name__
     try:
-        if kind == "AutoDelta":
-            start = {n: _wide(params[f"{n}_{guide.prefix}_loc"]) for n in supports.tree}
-            law, supports = _at_mode(guide.model, start, args, kwargs)
-            return Transformed(law, supports).named(_coordinates(supports))
         if kind != "AutoNormal":
             supports = _in_order(guide, params, supports)
         law = _gaussian(guide, params, supports)
@@ -136,7 +122,7 @@ def to_numpyro(law: families.Distribution) -> Any:
     )
 
 
-def _check_guide(guide: Any, data: bool) -> None:
+def _check_guide(guide: Any) -> None:
     guides = library().infer.autoguide
     kind = type(guide)
     ours = isinstance(guide, guides.AutoGuide) and kind is getattr(guides, kind.__name__, None)
@@ -146,9 +132,6 @@ def _check_guide(guide: Any, data: bool) -> None:
         fix = "Pass draws to posterity.adapters.from_samples: guide.sample_posterior."
     elif getattr(guide, "prototype_trace", None) is None:
         wrong = f"a guide {kind.__name__} that has not been run"
-    elif data and kind.__name__ != "AutoDelta":
-        wrong = f"arguments of the model for {kind.__name__}"
-        fix = "Leave the arguments out."
     else:
         return
     raise UsageError(
@@ -175,72 +158,17 @@ def _gaussian(guide: Any, params: Mapping[str, Any], supports: Supports) -> Any:
         return DiagonalGaussian.from_standard(_wide(normal.mean), _wide(normal.variance))
     root = _wide(normal.scale_tril)
     if not np.diag(root).all():
-        raise _no_mode("a Hessian of the density that is not positive definite at the guide")
+        raise ParameterError(
+            found="a Hessian of the density that is not positive definite at the guide",
+            expected="a mode with curvature in every direction",
+            fix="Fit the guide for longer; or take out what the data say nothing about.",
+        )
     return Gaussian.from_standard(_wide(normal.mean), root @ root.T)
 
 
 def _is_near(values: np.ndarray, others: np.ndarray, rounding: float = 1e-4) -> bool:
     """Return whether values agree with a guide's medians, which are computed in float32."""
     return np.allclose(values, others, rtol=rounding, atol=rounding)
-
-
-def _no_mode(found: str) -> ParameterError:
-    expected = "a mode with curvature in every direction"
-    fix = "Fit the guide for longer; or take out of the model what the data say nothing about."
-    return ParameterError(found=found, expected=expected, fix=fix)
-
-
-def _at_mode(
-    model: Callable[..., Any],
-    start: Mapping[str, Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    steps: int = 50,
-    converged: float = 1e-4,
-) -> tuple[Gaussian, Supports]:
-    """Return the Gaussian at the mode in unconstrained coordinates, and the sites' supports.
-
-    Newton's method has converged within ``converged`` standard deviations of the mode, in at most
-    ``steps`` steps.
-    """
-    try:
-        target = joint(model, *args, **kwargs)
-    except UsageError as error:
-        if args or kwargs:
-            raise
-        raise UsageError(
-            found=f"an AutoDelta without its data ({error.found})",
-            expected="the arguments of the model, since a point does not determine its uncertainty",
-            fix="Pass those of SVI.run: from_guide(guide, params, *args).",
-        ) from error
-    supports = Supports({name: target.supports.tree[name] for name in start})
-    inside = {  # simplices with float32 rounding errors
-        name: value / value.sum(-1, keepdims=True) if supports.tree[name].axes == 1 else value
-        for name, value in start.items()
-    }
-
-    def density(u: Any) -> Any:
-        parts = supports.unravel(u)
-        return target.log_density(supports.forward(parts)) + supports.log_det(parts)
-
-    begin = supports.ravel(supports.inverse(inside))
-    with jax.enable_x64(True):
-        value = jitted(density)
-        derivatives = jitted(lambda at: (jax.grad(density)(at), -jax.hessian(density)(at)))
-
-        def curved(at: Any) -> tuple[np.ndarray, np.ndarray]:
-            slope, precision = map(np.asarray, derivatives(at))
-            return slope, (precision + precision.T) / 2
-
-        def step(at):
-            return step_by_curvature(*curved(at))
-
-        end = newton(lambda at: float(value(at)), step, begin, most=steps)
-        precision = curved(end.at)[1]
-    sizes = np.linalg.eigvalsh(np.nan_to_num(precision))
-    if not (end.distance <= converged and sizes.min() > 1e-10 * sizes.max()):
-        raise _no_mode("a density without a mode near the guide, or flat in some direction")
-    return Gaussian.from_standard(end.at, np.linalg.inv(precision)), supports
 
 
 def _in_order(guide: Any, params: Mapping[str, Any], supports: Supports) -> Supports:
