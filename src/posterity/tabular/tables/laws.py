@@ -138,9 +138,7 @@ def _numbers(names: Sequence[str], values: object, axes: int, what: str) -> np.n
         result = np.asarray(values, dtype=float)
     except (TypeError, ValueError) as error:
         raise ParameterError(
-            found=f"{what} {str(values)[:80]}",
-            expected=expected,
-            fix=fix,
+            found=f"{what} {str(values)[:80]}", expected=expected, fix=fix
         ) from error
     if result.shape != (size,) * axes:
         raise StructureError(found=f"{what} of shape {result.shape}", expected=expected, fix=fix)
