@@ -121,7 +121,7 @@ def diagnostics_of(blocks: Sequence[Block], notes: Sequence[str]) -> Checks:
     return Checks(rows, sampling, tuple(notes))
 
 
-def sentences(checks: Checks, family: str | Mapping[str, str], limits: FitLimits) -> Iterator[str]:
+def sentences(checks: Checks, family: str, limits: FitLimits) -> Iterator[str]:
     """Yield warnings of the draws and of the fit, each with a suggestion."""
     rows = list(checks.coordinates.values())
     apart = [own for own in rows if own.rhat > limits.rhat]
@@ -176,7 +176,7 @@ def sentences(checks: Checks, family: str | Mapping[str, str], limits: FitLimits
             where, support = ("between zero and one", "unit") if unit else ("positive", "positive")
             remedy = (
                 f"All its draws are {where}: try support={{{worst.name!r}: {support!r}}} if it "
-                f"has to be, or family={'beta' if unit else 'gamma'!r}."
+                "has to be."
             )
         yield (
             f"Skewed: {worst.name} has skewness {worst.skewness:.2f} ± {worst.skewness_error:.2f}"
