@@ -289,8 +289,6 @@ def test_guides_that_are_refused_and_the_extra(monkeypatch: pytest.MonkeyPatch) 
         from_guide(autoguide.AutoBNAFNormal(every), {})
     with pytest.raises(UsageError, match="of type int"):
         from_guide(3, {})
-    with pytest.raises(UsageError, match="arguments of the model for AutoNormal"):
-        from_guide(guide, params, X, y=Y)
     monkeypatch.setitem(sys.modules, "numpyro", None)
     with pytest.raises(MissingExtraError, match=r"posterity\[numpyro\]"):
         joint(coins, 9, 10)

@@ -294,5 +294,5 @@ def test_what_is_no_plate_says_why():
 def test_a_plate_is_a_family_too():
     draws = np.random.default_rng(0).normal([0.0, 3.0], 0.1, (2, 500, 2))
     draws[1] = draws[1, :, ::-1]
-    fit = from_samples({"mu": draws}, "plate", chains="first")
+    fit = from_samples({"mu": draws}, chains="first", plate=True)
     assert fit.posterior == from_samples({"mu": draws}, chains="first", plate=True).posterior

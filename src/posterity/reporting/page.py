@@ -24,7 +24,6 @@ from posterity.reporting.coefficients import Estimates
 from posterity.reporting.layout import LAYOUT
 from posterity.reporting.markup import (
     Markup,
-    behind,
     bullets,
     capital,
     escaped,
@@ -302,14 +301,6 @@ class _Page:
                 if one.about is not None
             ]
             parts.append(table("Files", ["File", "Kind", "Bytes", "SHA-256"], rows))
-        for one in known[:20]:
-            texts = one.provenance.items()
-            rows = [[k, v[:400]] for k, v in texts if k not in {"recipe", "sites", "columns"}]
-            if rows:
-                listing = table(
-                    f"Metadata of {one.name}", ["Key", "Text"], rows[:100], len(rows) - 100
-                )
-                parts.append(behind(f"Metadata of {one.name}", listing))
         packages = [f"{n} {importlib.metadata.version(n)}" for n in ("numpy", "scipy")]
         made = f"Made by posterity {__version__} with Python {platform.python_version()}, "
         made += f"{' and '.join(packages)}. The page has no date: the same sources give it again, "

@@ -62,23 +62,13 @@ def from_guide(guide: Any, params: Mapping[str, Any]) -> Transformed:
         if kind != "AutoNormal":
             supports = _in_order(guide, params, supports)
         law = _gaussian(guide, params, supports)
-        medians = guide.median(params)
     except KeyError as error:
         raise UsageError(
             found=f"no parameter {error} for {kind}",
             expected="the parameters of this guide",
             fix="Pass what SVI.get_params(state) gives.",
         ) from error
-    posterior = Transformed(law, supports)
-    bijection = posterior.supports
-    for name, own in bijection.forward(bijection.unravel(np.asarray(law.mean))).items():
-        if not _is_near(own, _wide(medians[name])):
-            raise UsageError(
-                found=f"a site {name!r} whose map onto its support is not the library's",
-                expected="NumPyro's own maps: exp, logistic, stick-breaking",
-                fix="Take draws instead, with guide.sample_posterior.",
-            )
-    return posterior.named(_coordinates(supports))
+    return Transformed(law, supports).named(_coordinates(supports))
 
 
 def to_numpyro(law: families.Distribution) -> Any:
@@ -164,11 +154,6 @@ def _gaussian(guide: Any, params: Mapping[str, Any], supports: Supports) -> Any:
             fix="Fit the guide for longer; or take out what the data say nothing about.",
         )
     return Gaussian.from_standard(_wide(normal.mean), root @ root.T)
-
-
-def _is_near(values: np.ndarray, others: np.ndarray, rounding: float = 1e-4) -> bool:
-    """Return whether values agree with a guide's medians, which are computed in float32."""
-    return np.allclose(values, others, rtol=rounding, atol=rounding)
 
 
 def _in_order(guide: Any, params: Mapping[str, Any], supports: Supports) -> Supports:

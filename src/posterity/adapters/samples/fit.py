@@ -77,8 +77,7 @@ def from_samples(
             ``lp__``, are dropped); an ArviZ InferenceData or xarray DataTree, whose group
             ``posterior`` is used; an ``MCMC`` of NumPyro that has been run; a ``CmdStanMCMC``.
         family: ``"gaussian"``, ``"diagonal"`` or ``"mixture"`` (of Gaussians, by
-            scikit-learn) over all coordinates; or ``"plate"``, which is ``plate=True`` with
-            Gaussian members.
+            scikit-learn) over all coordinates.
         support: support of all variables, or a dictionary by name: ``"real"``, ``"positive"``,
             ``"unit"`` (between zero and one), ``"simplex"`` or ``"positive-definite"``. The
             law is then that of ``f(u)`` for Gaussian ``u``, a :class:`Transformed`. For NumPyro's
@@ -123,9 +122,6 @@ def from_samples(
     variables, notes = variables_of(draws, chains, names is not None)
     if names is not None:
         names = checked(names, sum(len(own.labels) for own in variables), "the draws")
-    if family == "plate":
-        plate = True
-        family = "gaussian"
     if plate:
         return _plate(variables, family, notes, limits)
     FAMILY.check(family=family)
