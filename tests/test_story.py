@@ -89,6 +89,7 @@ def test_the_page_shows_the_commands_and_the_python_that_run():
     for step in story.STEPS:
         assert f"```python\n{step.python}\n```" in PAGE
     assert f"```python\n{story.SETUP}```" in PAGE
+    assert f"```toml\n{story.FEDERATION.lstrip()}```" in PAGE
 
 
 @pytest.mark.parametrize("name", ["receipt.json", "cleveland.csv", "heart.toml"])

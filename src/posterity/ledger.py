@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -183,9 +183,14 @@ class Ledger:
         return self._updated({site: self._next(site, factor, epoch, sequence, independent)})
 
     def extend(
-        self, factors: Mapping[str, ExponentialFamily], *, independent: bool = False
+        self,
+        factors: Mapping[str, ExponentialFamily],
+        *,
+        independent: bool | Collection[str] = False,
     ) -> "Ledger":
         """Return a ledger after :meth:`update` for many sites, at a cost linear in their number.
+
+        ``independent`` tells whether all factors are, or the sites whose are.
 
         Raises:
             LedgerError, ParameterError, StructureError: as ``update``; no site is updated then.
@@ -195,7 +200,9 @@ class Ledger:
         >>> ledger.extend({"north": Beta(1.0, 1.0), "south": Beta(1.0, 0.0)})
         Ledger(2 sites: north, south; Beta(0.6 ± 0.2))
         """
-        new = {s: self._next(s, factor, None, None, independent) for s, factor in factors.items()}
+        every = factors if independent else ()
+        alone = every if isinstance(independent, bool) else independent
+        new = {s: self._next(s, factor, None, None, s in alone) for s, factor in factors.items()}
         return self._updated(new)
 
     def forget(self, *sites: str) -> "Ledger":

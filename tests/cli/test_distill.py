@@ -272,9 +272,11 @@ def test_a_student_predicts_from_raw_tables_and_goes_out(regressions, model):
     student = posterity.load("s.safetensors").predict(x)
     if times:
         later = 1 - np.cumsum(student.mean, 1)
-        assert list(predicted) == ["risk", "survival_0.3", "survival_1", "extrapolates"]
+        survival = ["survival_0.3", "survival_1"]
+        assert list(predicted) == ["log_cumulative_hazard", *survival, "extrapolates"]
         np.testing.assert_allclose(predicted["survival_1"], later[:, 1], rtol=1e-6)
-        np.testing.assert_allclose(np.exp(-np.exp(predicted["risk"])), later[:, 1], rtol=1e-6)
+        hazard = np.exp(predicted["log_cumulative_hazard"])
+        np.testing.assert_allclose(np.exp(-hazard), later[:, 1], rtol=1e-6)
         refuse(f"predict s.safetensors {pool} -o q.csv --times 2", 2, "--times; it learned those")
     else:
         np.testing.assert_allclose(predicted["mean"], student.mean[:, 0], rtol=1e-6)

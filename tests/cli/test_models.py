@@ -564,7 +564,7 @@ def test_survival_at_the_shell_is_fused_federated_and_predicted():
     one, fed = (posterity.load(f"{name}.safetensors").posterior for name in ("one", "fed"))
     assert float(one.kl(fed)) < 0.1
     told = document("predict", "fed.safetensors", "n.csv", "-o", "p.csv", "--times", "0.5,1.5")
-    assert told["columns"][:4] == ["risk", "survival_0.5", "low_0.5", "high_0.5"]
+    assert told["columns"][:4] == ["log_hazard_ratio", "survival_0.5", "low_0.5", "high_0.5"]
     found, columns = rows("p.csv"), lives(2, 250)
     mean = dict(zip(fed.names, fed.mean, strict=True))
     ratio = np.exp(mean["x"] * columns["x"] + mean["z"] * columns["z"])

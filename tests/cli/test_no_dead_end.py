@@ -60,6 +60,14 @@ def test_a_covariate_that_a_site_never_recorded(sites):
     shell("fit south.csv --like north.safetensors -o empty.safetensors")
     same("south", "empty")
     shell("predict b.safetensors south.csv -o p.csv")
+    south[["ill"]].to_csv("bare.csv", index=False)
+    refuse("predict b.safetensors bare.csv -o q.csv", 4, "no column 'age' in 'bare.csv'")
+    wrong = "fit south.csv --model logistic --target ill --columns agee,bmy -o q.safetensors"
+    refuse(wrong, 4, "no columns ['agee', 'bmy'] in 'south.csv'; Write age")
+    refuse("forget b.safetensors south -o e.safetensors", 2, "b.safetensors, south; one file")
+    shell("forget b.safetensors --site north --site south -o e.safetensors --receipt r.json")
+    notes = document("predict", "e.safetensors", "south.csv", "-o", "q.csv")["notes"]
+    assert any("the ledger has no sites" in note for note in notes)
 
 
 CLASSES = ("a", "b", "c")

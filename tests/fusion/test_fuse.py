@@ -18,6 +18,7 @@ from posterity import (
     Plate,
     Product,
     fuse,
+    save,
 )
 from posterity.arrays.tree import leaves
 from posterity.fusion import barycenter, search
@@ -234,6 +235,25 @@ def test_blocks_fuse_as_they_would_alone() -> None:
     # Rows of a plate were found in the others' company; blocks alone are their sites' own.
     assert fused.ledger is not None and not fused.ledger.independent
     assert apart[1].ledger is not None and apart[1].ledger.independent
+
+
+@pytest.mark.parametrize("how", [{}, {"budget": 10**7}, {"personal": True}])
+@pytest.mark.parametrize("files", [False, True])
+def test_a_factor_that_others_moved_stays_so(how: Any, files: bool, tmp_path: Any) -> None:
+    prior = Gaussian.from_standard(np.zeros(2), 100 * np.eye(2))
+    own = [Gaussian.from_standard(np.full(2, float(k)), np.eye(2)) for k in range(3)]
+    sites: Any = [
+        Ledger(prior).update("a", own[0] - prior, independent=False),
+        *(Ledger.of_site(s, prior=prior, posterior=q) for s, q in zip("bc", own[1:], strict=True)),
+    ]
+    if files:
+        for site, name in zip(sites, "abc", strict=True):
+            save(site, tmp_path / f"{name}.safetensors")
+        sites = [tmp_path / f"{name}.safetensors" for name in "abc"]
+    ledger = fuse(sites, **how).ledger
+    assert ledger is not None
+    assert [entry.independent for entry in ledger.entries.values()] == [False, True, True]
+    assert not ledger.forget("b").independent and ledger.forget("a").independent
 
 
 def test_a_thousand_components_go_beyond_the_sample_that_is_compared_in_pairs() -> None:

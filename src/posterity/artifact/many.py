@@ -163,7 +163,7 @@ def _kind(path: str) -> _Kind | None:
     ledger = isinstance(value, Ledger)
     law = value.prior if ledger else value
     single = isinstance(law, ExponentialFamily) and not law.batch_shape
-    one_site = not ledger or (len(value.entries) == 1 and len(value.sites) == 1)
+    one_site = not ledger or (len(value.entries) == len(value.sites) == 1 and value.independent)
     if not single or not one_site:
         return None
     tree = outline(path)

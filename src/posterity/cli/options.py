@@ -118,9 +118,8 @@ class Settings:
         """Return the one file on the command line or at this place; a UsageError otherwise."""
         named = [*self.files, *([Path(self[place])] if self[place] else [])]
         if len(named) != 1:
-            raise UsageError(
-                found=f"{len(named)} files" if named else f"no {place}", expected="one file"
-            )
+            found = f"the files {', '.join(map(str, named))}" if named else f"no {place}"
+            raise UsageError(found=found, expected="one file; all else is passed by options")
         return named[0]
 
     def need(self, place: str) -> Any:

@@ -28,11 +28,14 @@ WIDER = 1e-9
 
 
 class Estimate(NamedTuple):
-    """What one site knows: names of its coefficients, prior (None if flat), and message."""
+    """What one site knows: names of its coefficients, prior (None if flat), and message, which is
+    ``independent`` unless records of others moved it, as those of a federation.
+    """
 
     names: tuple[str, ...]
     prior: Normal | None
     message: Normal
+    independent: bool = True
 
     def over(self, names: Sequence[str]) -> "Estimate":
         """Return the same over all coefficients; rows of those that the site lacks are zero."""
@@ -46,7 +49,7 @@ class Estimate(NamedTuple):
             return Normal(linear, precision)
 
         prior = None if self.prior is None else wider(self.prior)
-        return Estimate(tuple(names), prior, wider(self.message))
+        return Estimate(tuple(names), prior, wider(self.message), self.independent)
 
 
 class DifferingSites(SitesInMemory):
@@ -113,7 +116,8 @@ def fuse_differing(
     prior = _prior(plan.prior, [*wide.values()], names)
     joint = RandomEffects.of(prior, personal)
     factors = {site: joint.factor(message) for site, message in messages.items()}
-    ledger = Ledger(joint).extend(factors, independent=True)
+    alone = [site for site, own in known.items() if own.independent]
+    ledger = Ledger(joint).extend(factors, independent=alone)
     effects = effects_of(ledger)
     found = [*doubts(sites, prior, effects, level, wider)]
     why = "since sites' coefficients vary about those of a population"
@@ -135,7 +139,8 @@ def _estimate(site: str, value: Any, prior: Any) -> Estimate:
     _check_gaussian(law, f"at site {site!r}")
     names = names_of(law).get("", ())
     if isinstance(value, Ledger):
-        return Estimate(names, Normal.of(law), Normal.of(value.factor(site)))
+        alone = value.entries[site].independent
+        return Estimate(names, Normal.of(law), Normal.of(value.factor(site)), alone)
     check_proper(law, f"site {site!r}")
     message = Normal.of(law)
     if prior is not None:

@@ -42,7 +42,7 @@ from posterity.fusion.passes import Stages
 from posterity.fusion.plan import Fusible, Plan
 from posterity.fusion.result import Fusion
 from posterity.fusion.scale import scales_of
-from posterity.fusion.sites import Site, Sites, given_twice, read_sites
+from posterity.fusion.sites import Sites, given_twice, read_sites
 from posterity.fusion.topics import are_topics
 from posterity.ledger import Ledger
 from posterity.status import Progress, ProgressCallback
@@ -297,7 +297,7 @@ class _Problem(NamedTuple):
             return Fusion(named(fused, names), None, aligned, rule, side, sampling=sampling)
         room = np.inf if sites.in_memory else plan.bytes // 2
         ledger, rebased = add(sites.like, sites.names, blocks, aligned, sites.prior, room)
-        ledger = _kept_apart(ledger, sites.loaded, aligned)
+        ledger = _kept_apart(ledger, sites, aligned)
         pooled = named(pooled_posterior(ledger, rebased), names)
         return Fusion(pooled, named(ledger, names), aligned, rule, side, rebased, sampling=sampling)
 
@@ -323,18 +323,19 @@ def _weights(names: list[str], weights: Any, rule: Rule | None) -> Float[Array, 
     return importance / importance.max()  # sums of large ones would be infinite
 
 
-def _kept_apart(ledger: Ledger, sites: Mapping[str, Site], alignments: Alignments) -> Ledger:
+def _kept_apart(ledger: Ledger, sites: Sites, alignments: Alignments) -> Ledger:
     """Replace each region's factor in the ledger by the factors of the region's contributors.
+    Factors that depended on other sites in their own ledger depend on them here.
 
     All factors of a region have the region's labels and are relabelled with it, so a single site
     can still be forgotten. Fusing regions gives the same ledger as fusing all sites, if the
     matchings agree. Raise a UsageError if a contributor has the name of another site.
     """
-    regions = {name: site for name, site in sites.items() if len(site.contributors) > 1}
-    if not regions:
+    regions = {name: site for name, site in sites.loaded.items() if len(site.contributors) > 1}
+    if not regions and not sites.dependent:
         return ledger
     factors = {name: ledger.factor(name) for name in ledger.sites if name not in regions}
-    independent = {name: ledger.entries[name].independent for name in factors}
+    alone = {name for name in factors if ledger.entries[name].independent} - sites.dependent
     for region, site in regions.items():
         assert site.ledger is not None  # it names contributors
         for name in site.contributors:
@@ -346,9 +347,6 @@ def _kept_apart(ledger: Ledger, sites: Mapping[str, Site], alignments: Alignment
             for path, own in alignments.items():
                 parts[path] = parts[path].relabel(own.matching[region], own.components)
             factors[name] = assembled(factor, parts)
-            independent[name] = entry.independent and ledger.entries[region].independent
-    merged = Ledger(ledger.prior)
-    for flag in (True, False):
-        some = {name: f for name, f in factors.items() if independent[name] is flag}
-        merged = merged.extend(some, independent=flag) if some else merged
-    return merged
+            if entry.independent and ledger.entries[region].independent:
+                alone.add(name)
+    return Ledger(ledger.prior).extend(factors, independent=alone)

@@ -91,7 +91,8 @@ class Sites(abc.ABC):
 
     ``blocks`` has the blocks of all sites by path (empty for networks); ``loaded`` the sites, if
     they are in memory; ``prior`` the prior of sites without their own; ``labels`` the names of
-    members of plates, by site and path; ``shared`` a contributor in two ledgers, and these two.
+    members of plates, by site and path; ``shared`` a contributor in two ledgers, and these two;
+    ``dependent`` the ledgers in which factors depend on other sites' records.
     """
 
     in_memory: ClassVar[bool]
@@ -114,6 +115,7 @@ class Sites(abc.ABC):
         self._owners: dict[str, str] = {}
         self.shared: tuple[str, str, str] | None = None
         self.ledgers: set[str] = set()
+        self.dependent: set[str] = set()
         self._batch: Any = None  # all sites, if they are in memory as one batch
 
     @property
@@ -150,6 +152,8 @@ class Sites(abc.ABC):
         if name in self._known:
             raise given_twice(name)
         self._known.add(name)
+        if isinstance(value, Ledger) and not value.independent:
+            self.dependent.add(name)
         reader = provenances.reader_of([provenance])
         if reader is not None:
             self._recipe = self._recipe or {name: provenance}

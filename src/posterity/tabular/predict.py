@@ -132,9 +132,9 @@ def predict(
         also ``noise_variance``, and ``target_low`` and ``target_high``, the interval of a new
         record. For counts and positive numbers: the expected value's ``mean``, ``low``, ``high``
         and ``variance``. For survival: at each time T ``survival_T``, the probability that the
-        event comes later, with interval ``low_T`` and ``high_T``; and ``risk``, the mean log hazard
-        ratio. For several levels: their probabilities ``mean`` (n, K), ``entropy`` and
-        ``mutual_information``.
+        event comes later, with interval ``low_T`` and ``high_T``; and ``log_hazard_ratio``, the
+        mean one to the baseline. For several levels: their probabilities ``mean`` (n, K),
+        ``entropy`` and ``mutual_information``.
     """
     if recipe.model == "survival":
         return _survival(posterior, recipe, data, times, level)
@@ -298,7 +298,7 @@ def _survival(
     z, shares = _draws(posterior, data)
     x = covariates(recipe, data)
     shift = data.shift
-    result = {"risk": shares @ log_ratio(recipe, z, x) + shift}
+    result = {"log_hazard_ratio": shares @ log_ratio(recipe, z, x) + shift}
     for time in times or recipe.cuts:
         parts = [np.empty(len(x)) for _ in range(3)]
         for rows in _slices(len(x)):

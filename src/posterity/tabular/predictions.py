@@ -222,6 +222,8 @@ def predicted(
         if scored:
             log_score = log_of_moments(recipe, parts, np.asarray(data.y))
     else:
+        if isinstance(value, Ledger) and not value.sites:
+            notes.append("the ledger has no sites: predictions are the prior's")
         each = sites_in(provenance)
         spread = spread or together(each.values()).get(recipe.spread or "")
         notes += suspicious({"": value}, of_sites, (str(inputs), data.names, data.x), each)

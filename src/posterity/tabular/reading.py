@@ -45,7 +45,7 @@ class Reading:
         own = {table: name for name, table in self.rename.items()}
         unknown = [table for table in own if table not in cells.header]
         if unknown:
-            raise _no_column(unknown[0], "the column of --rename", cells.header, cells.path)
+            raise _no_column(unknown, "the column of --rename", cells.header, cells.path)
         header = tuple(own.get(name, name) for name in cells.header)
         twice = [name for name in self.rename if header.count(name) > 1]
         if twice:
@@ -103,7 +103,7 @@ def columns_to_predict(recipe: Recipe, cells: Cells) -> None:
     missing = [name for name in wanted if name not in cells.header]
     if missing:
         expected = f"the model's columns {some(wanted)}"
-        raise _no_column(missing[0], expected, cells.header, cells.path)
+        raise _no_column(missing, expected, cells.header, cells.path)
 
 
 def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, ...]:
@@ -117,7 +117,7 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
     }.items():
         unknown = [name for name in names if name not in header]
         if unknown:
-            raise _no_column(unknown[0], f"the column of {flag}", header, path)
+            raise _no_column(unknown, f"the column of {flag}", header, path)
     columns = tuple(dict.fromkeys(recipe.columns or ()))
     # Numbers may also be an offset, as of a smooth departure from a linear predictor.
     numbers = {recipe.offset} - {*recipe.categories, *recipe.indicated, recipe.target}
@@ -183,7 +183,12 @@ def with_absent(cells: Cells, recipe: Recipe) -> tuple[Cells, list[str]]:
     return cells._replace(header=(*cells.header, *absent), rows=rows), [note]
 
 
-def _no_column(name: str, expected: str, header: Sequence[str], path: Path) -> StructureError:
+def _no_column(
+    names: Sequence[str], expected: str, header: Sequence[str], path: Path
+) -> StructureError:
+    """Return the error for columns that a table lacks, with a way on for the first of them."""
+    name = names[0]
+    lacking = f"column {name!r}" if len(names) == 1 else f"columns {some(names)}"
     never = f"; if this site never recorded it, fit all with {indicator(name)} in the --formula"
     never = never if "columns" in expected else ""
     renamed = typed("--rename", f"{name}=NAME")
@@ -193,7 +198,7 @@ def _no_column(name: str, expected: str, header: Sequence[str], path: Path) -> S
         renamed = typed("--rename", f"{name}={near[0]}")
         own = f"Write {near[0]}, or, if the model calls it so, pass {renamed}"
     return StructureError(
-        found=f"no column {name!r} in {str(path)!r}, which has {some(header)}",
+        found=f"no {lacking} in {str(path)!r}, which has {some(header)}",
         expected=expected,
         fix=f"{own}{never}.",
     )

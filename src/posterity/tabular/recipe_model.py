@@ -242,13 +242,13 @@ def times_in(provenance: Mapping[str, str], count: int) -> list[float]:
 
 def survival_of(parts: Mapping[str, np.ndarray], times: Sequence[float]) -> dict[str, np.ndarray]:
     """Return survival at each time from a student's probabilities of intervals that end there, with
-    the log cumulative hazard up to the last time as ``risk``.
+    the ``log_cumulative_hazard`` up to the last time.
     """
     later = np.cumsum(parts["mean"][:, :0:-1], 1)[:, ::-1]  # 1 - ... would lose small values
     hazard = -np.log(np.clip(later[:, -1], TINY, 1 - np.finfo(float).eps))
     each = {f"survival_{time:.12g}": own for time, own in zip(times, later.T, strict=True)}
     apart = {key: own for key, own in parts.items() if key == "extrapolates"}
-    return {"risk": np.log(hazard), **each, **apart}
+    return {"log_cumulative_hazard": np.log(hazard), **each, **apart}
 
 
 def called(

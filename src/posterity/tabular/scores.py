@@ -61,7 +61,7 @@ def scores(
         }
     if times is not None:
         time, event, entry = times.T
-        return result | {"concordance": concordance(time, event, entry, parts["risk"])}
+        return result | {"concordance": concordance(time, event, entry, log_hazard(parts))}
     if "mean" in parts:
         result["rmse"] = float(np.sqrt(((y - parts["mean"]) ** 2).mean()))
     if "target_low" in parts:
@@ -147,6 +147,14 @@ def groups(made: np.ndarray, *, most: int = 10, least: int = 5) -> list[np.ndarr
     starts = [part[0] for part in np.array_split(order, count)[1:]]
     first = np.searchsorted(alike, alike[starts], sorter=order)
     return np.split(order, np.unique(first[first > 0]))
+
+
+def log_hazard(parts: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the log hazards (n,) of a survival model's or of its student's predictions, by which
+    records are ordered.
+    """
+    ratio = parts.get("log_hazard_ratio")
+    return parts["log_cumulative_hazard"] if ratio is None else ratio
 
 
 def concordance(
