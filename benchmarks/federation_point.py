@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import networkx as nx
 import numpy as np
 
 from benchmarks import naive_gossip
@@ -21,7 +20,7 @@ from experiments.gfvl.simulate import simulate
 from posterity import Beta, Gaussian
 from posterity.federation import Gossip, federate
 from posterity.federation.forget import certify, forget
-from posterity.graphs import Network, complete
+from posterity.graphs import Network, complete, random_regular
 from posterity.inference import LocalUpdate
 from posterity.models import BetaBernoulli, BetaExponential, LinearRegression, LogisticRegression
 
@@ -45,12 +44,6 @@ class Size:
 def names(size: Size) -> list[str]:
     """Of the sites, sorted by number."""
     return [f"site {k:06d}" for k in range(size.sites)]
-
-
-def regular(size: Size, seed: int) -> Any:
-    """A random graph in which every site has as many links."""
-    graph = nx.random_regular_graph(DEGREE, size.sites, seed=seed)
-    return nx.relabel_nodes(graph, dict(enumerate(names(size))))
 
 
 def coins(size: Size, seed: int) -> dict[str, Any]:
@@ -169,7 +162,7 @@ def _speeds(
 def sites_growth(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
     """A few walks of ten visits a site over a random regular graph, from data to posteriors."""
     sites, prior = coins(size, seed), Beta.from_standard(1.0, 1.0)
-    graph = regular(size, seed)
+    graph = random_regular(names(size), DEGREE, seed=seed)
 
     def call() -> None:
         visits = 10 * size.sites
@@ -182,7 +175,7 @@ def sites_growth(size: Size, seed: int, runs: int, budget: float) -> dict[str, A
 def hops_growth(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
     """A hundred hops of `federate`, with its checks, sums and ledger, once it is under way."""
     sites, prior = coins(size, seed), Beta.from_standard(1.0, 1.0)
-    graph = regular(size, seed)
+    graph = random_regular(names(size), DEGREE, seed=seed)
     run = federate(sites, BetaBernoulli(), prior, schedule=Gossip(graph), steps=10)
     call = lambda: run.advance(HOPS_OF_A_RUN)
     return _growth(call, sum(x.nbytes for x in sites.values()), runs, budget)

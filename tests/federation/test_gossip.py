@@ -19,6 +19,7 @@ from posterity.graphs import (
     MetropolisHastings,
     NonBacktracking,
     complete,
+    random_regular,
     ring,
 )
 from posterity.graphs.walks import NOWHERE, WalkState
@@ -38,8 +39,7 @@ def walked(steps=0, schedule=None):
 @pytest.mark.parametrize("walk", [MetropolisHastings(), NonBacktracking()])
 def test_hops_are_steps_of_the_walk(walk):
     names = [f"{n:02}" for n in range(12)]
-    graph = nx.relabel_nodes(nx.random_regular_graph(4, 12, seed=1), dict(enumerate(names)))
-    gossip = Gossip(graph, walk=walk)
+    gossip = Gossip(random_regular(names, 4, seed=1), walk=walk)
     network, before = gossip.network, None
     move = jax.jit(lambda state, bits: walk.move(network, state, bits).position)
     for n in range(25):
@@ -49,7 +49,7 @@ def test_hops_are_steps_of_the_walk(walk):
         state = WalkState(np.asarray(network.index(here)), np.asarray(number))
         expected = move(state, jax.random.bits(own_key, (), "uint32"))
         assert gossip.hop(here, before, key=key) == names[int(expected)]
-        before = sorted(graph[here])[n % 4]
+        before = network.neighbours_of(here)[n % 4]
 
 
 # --- tokens ------------------------------------------------------------------------------------

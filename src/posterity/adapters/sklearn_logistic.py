@@ -16,7 +16,7 @@ from scipy.special import softmax
 from sklearn.utils.class_weight import compute_class_weight
 
 from posterity.adapters.laplace import check_mode, check_separation, of_covariance
-from posterity.errors import UsageError
+from posterity.errors import StructureError, UsageError
 from posterity.families import Gaussian
 from posterity.families.names import order
 
@@ -164,6 +164,11 @@ def _prior_precision(model: Any, place: str) -> Array:
             found=f"{place} with an l1 penalty (l1_ratio={ratio})",
             expected="an l2 penalty, since with l1 the density has no curvature at zero",
             fix="Fit with l1_ratio=0, or choose columns first and fit again with those.",
+        )
+    if getattr(model, "multi_class", None) == "ovr" and len(model.classes_) > 2:
+        raise StructureError(
+            found=f"{place} that fits each class against the rest",
+            expected="a multinomial likelihood",
         )
     precision = 0.0 if penalty in (None, "none") else 1 / float(model.C)
     own = np.full(model.coef_.shape[1], precision)

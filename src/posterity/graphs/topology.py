@@ -27,8 +27,8 @@ class Network(Setting):
 
     >>> from posterity.graphs import ring
     >>> network = Network.from_graph(ring(["east", "north", "south", "west"]))
-    >>> network.size, network.names[0], network.degrees.tolist()
-    (4, 'east', [2, 2, 2, 2])
+    >>> network.size, network.names[0], network.neighbours_of("east")
+    (4, 'east', ('north', 'west'))
     """
 
     names: tuple[str, ...] = static()
@@ -87,6 +87,12 @@ class Network(Setting):
         """Return the start and the number of the neighbours of numbered sites; traceable."""
         low = at(self.offsets, site)
         return low, at(self.offsets, site + 1) - low
+
+    def neighbours_of(self, name: str) -> tuple[str, ...]:
+        """Return the names of the sites linked to the site called ``name``."""
+        place = self.index(name)
+        low, high = np.asarray(self.offsets)[place : place + 2]
+        return tuple(self.names[j] for j in np.asarray(self.neighbours)[low:high])
 
     def links(self) -> tuple[Int[np.ndarray, " links"], Int[np.ndarray, " links"]]:
         """Return the numbers of source and target of each link, in both directions."""

@@ -1,4 +1,4 @@
-"""Charts in SVG: points between axes, in the page's colours."""
+"""Charts in SVG: lines and points between axes, in the page's colours."""
 
 import dataclasses
 import math
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from posterity.reporting.layout import LAYOUT
-from posterity.reporting.markup import Markup, shown, tag
+from posterity.reporting.markup import Markup, join, shown, tag
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
@@ -72,29 +72,40 @@ class Axis:
 
 
 @dataclasses.dataclass(frozen=True)
-class Points:
-    """The points of a chart.
+class Series:
+    """Points or a line of a chart.
 
     Attributes:
+        name: name in the legend.
         x: horizontal positions.
         y: vertical positions.
-        tips: text for each point, shown when the pointer or keyboard focus is on it.
-        low: lower ends of error bars, if any.
+        low: lower ends of error bars or of a band, if any.
         high: upper ends of these.
+        kind: ``points`` or ``line``.
+        colour: number of the colour, from 0.
+        tips: text for each point, shown when the pointer or keyboard focus is on it.
     """
 
+    name: str
     x: Sequence[float]
     y: Sequence[float]
-    tips: Sequence[str]
     low: Sequence[float] | None = None
     high: Sequence[float] | None = None
+    kind: str = "points"
+    colour: int = 0
+    tips: Sequence[str] = ()
 
 
-def chart(name: str, across: Axis, up: Axis, points: Points, *extra: Markup) -> Markup:
-    """Return a chart of some points; arrow keys move between them."""
+def chart(name: str, across: Axis, up: Axis, series: Sequence[Series], *extra: Markup) -> Markup:
+    """Return a chart of some series with its legend; arrow keys move between its points."""
+    inner = [_axes(across, up), *extra, *(_drawn(one, across, up) for one in series)]
     style = {"viewBox": f"0 0 {LAYOUT.wide} {LAYOUT.high}", "class_": "chart", "role": "group"}
-    inner = _axes(across, up), *extra, _drawn(points, across, up)
-    return tag("svg", *inner, **style, aria_label=name, data_roving=True)
+    drawing = tag("svg", *inner, **style, aria_label=name, data_roving=True)
+    legend = None
+    if len(series) > 1:
+        keys = (tag("li", one.name, class_=f"key c{one.colour} {one.kind}") for one in series)
+        legend = tag("ul", *keys, class_="legend", aria_label="Legend", role="list")
+    return join([drawing, legend])
 
 
 def x_of(axis: Axis, value: float) -> float:
@@ -138,19 +149,31 @@ def _axes(across: Axis, up: Axis) -> Markup:
     return tag("g", *parts, aria_hidden="true")
 
 
-def _drawn(points: Points, across: Axis, up: Axis) -> Markup:
-    low = points.low
-    high = points.high
+def _drawn(series: Series, across: Axis, up: Axis) -> Markup:
+    low = series.low
+    high = series.high
+    places = [
+        (x_of(across, x), y_of(up, y), k)
+        for k, (x, y) in enumerate(zip(series.x, series.y, strict=True))
+        if math.isfinite(x) and math.isfinite(y)
+    ]
+    colour = f"c{series.colour}"
+    if series.kind != "points":
+        points = [(x, y) for x, y, _ in places]
+        parts = [line(points, f"line {colour}")] if points else []
+        if low is not None and high is not None and points:
+            ends = [(x, y_of(up, high[k])) for x, _, k in places]
+            ends += [(x, y_of(up, low[k])) for x, _, k in reversed(places)]
+            parts.insert(0, line(ends, f"band {colour}"))
+        return tag("g", *parts, aria_hidden="true")
     marks = []
-    for k, (at, value) in enumerate(zip(points.x, points.y, strict=True)):
-        if not math.isfinite(at) or not math.isfinite(value):
-            continue
-        x = x_of(across, at)
+    for x, y, k in places:
         bar = None
         if low is not None and high is not None and np.isfinite([low[k], high[k]]).all():
-            ends = {"y1": y_of(up, high[k]), "y2": y_of(up, low[k])}
-            bar = tag("line", x1=x, x2=x, **ends, class_="bar")
-        dot = tag("circle", cx=x, cy=y_of(up, value), r=4, class_="dot")
-        tip = points.tips[k]
+            y1 = y_of(up, high[k])
+            y2 = y_of(up, low[k])
+            bar = tag("line", x1=x, x2=x, y1=y1, y2=y2, class_=f"bar {colour}")
+        dot = tag("circle", cx=x, cy=y, r=4, class_=f"dot {colour}")
+        tip = series.tips[k] if series.tips else f"{shown(series.x[k])}, {shown(series.y[k])}"
         marks.append(tag("g", bar, dot, role="img", aria_label=tip, data_tip=True))
     return tag("g", *marks)

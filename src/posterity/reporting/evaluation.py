@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from posterity.errors import StructureError
-from posterity.reporting.charts import Axis, Points, chart, through
+from posterity.reporting.charts import Axis, Series, chart, through
 from posterity.reporting.markup import Markup, figure, paragraph, shown, table
 from posterity.tabular.predictions import Predicted, predicted
 from posterity.tabular.reading import PLAIN, Reading
@@ -92,8 +92,8 @@ def _calibration(found: Predicted, recipe: Recipe) -> Markup:
     ]
     tips = [f"predicted {p}, observed {o}, {n} records" for p, o, n in rows]
     low, high = ends.tolist()
-    points = Points(expected.tolist(), seen.tolist(), tips, low, high)
+    points = Series("", expected.tolist(), seen.tolist(), low, high, tips=tips)
     both = max(across.low, up.low), min(across.high, up.high)
     ideal = through(across, up, zip(both, both, strict=True))
     numbers = table("Groups of records", ["Predicted", "Observed", "Records"], rows)
-    return figure(chart("Calibration", across, up, points, ideal), caption, numbers)
+    return figure(chart("Calibration", across, up, [points], ideal), caption, numbers)

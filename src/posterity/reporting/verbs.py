@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from posterity.receipt import Receipt, Verification, verify
-from posterity.reporting.charts import Axis, Points, chart, through
+from posterity.reporting.charts import Axis, Series, chart, through
 from posterity.reporting.layout import LAYOUT
 from posterity.reporting.markup import (
     Markup,
@@ -158,8 +158,8 @@ def _convergence(visits: Sequence[Any]) -> Markup:
     up = Axis.around(label, y, log=True)
     tips = [f"visit {n:.0f}, {v.site}: {shown(nats, 3)} nats" for n, v, nats in known]
     trail = through(across, up, zip(x, y, strict=True))
-    points = Points(x, y, tips)
-    drawing = chart(f"Convergence: {what}", across, up, points, trail)
+    points = Series("Visits", x, y, tips=tips)
+    drawing = chart(f"Convergence: {what}", across, up, [points], trail)
     rows = [[f"{n:.0f}", v.site, v.outcome, shown(nats, 3)] for n, v, nats in known]
     numbers = table("Visits", ["Visit", "Site", "Outcome", "Nats"], rows)
     caption = f"Convergence: {what}, on a logarithmic scale."
@@ -179,7 +179,7 @@ def pursuit(result: Any) -> list[Markup]:
     low, high = ([row.elbo + way * row.standard_error for row in trace] for way in (-2, 2))
     across = Axis("components", 0.5, max(numbers) + 0.5, whole=True)
     up = Axis.around("ELBO, nats", [*low, *high])
-    points = Points(numbers, elbo, tips, low, high)
+    series = Series("Bound on the evidence", numbers, elbo, low, high, tips=tips)
     headers = ["Components", "ELBO", "Standard error", "Gain", "Weight", "Effective components"]
     rows = [
         [
@@ -196,7 +196,7 @@ def pursuit(result: Any) -> list[Markup]:
         "The lower bound on the log evidence (ELBO) after each component, with two standard errors:"
         " components are added until another gains nothing."
     )
-    drawing = chart("How the bound grew", across, up, points)
+    drawing = chart("How the bound grew", across, up, [series])
     picture = figure(drawing, caption, table("Component by component", headers, rows))
     refused = [f"Component {one.number} was refused: {one.reason}." for one in result.refused]
     return [status("The mixture", result.status), picture, *([bullets(refused)] if refused else [])]
@@ -215,8 +215,8 @@ def distillation(result: Any) -> list[Markup]:
     across = Axis.around("steps of the student", steps, log=True)
     up = Axis.around("nats from its teacher", [*gaps, tolerance], log=True)
     goal = through(across, up, [(across.low, tolerance), (across.high, tolerance)])
-    points = Points(steps, gaps, tips)
-    drawing = chart("How far the student is from its teacher", across, up, points, goal)
+    series = [Series("Gap", steps, gaps, tips=tips)]
+    drawing = chart("How far the student is from its teacher", across, up, series, goal)
     rows = [[f"{row.step:,}", shown(row.gap, 3)] for row in trace]
     numbers = table("Step by step", ["Step", "Nats"], rows)
     caption = "Nats between the predictions of student and teacher; dashed is the tolerance."
