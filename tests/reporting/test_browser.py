@@ -251,6 +251,7 @@ SCENES = {
     "pursuit": ("pursuit", ".chart", None),
     "calibration": ("regression", ".chart", None),
     "calibration-student": ("student", ".chart", None),
+    "survival": ("survival", ".chart", None),
 }
 
 

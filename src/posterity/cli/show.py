@@ -14,6 +14,7 @@ from posterity.cli.inspect import report as inspect_report
 from posterity.cli.options import Settings, conflict, unwanted
 from posterity.cli.report import MOST_ROWS, Group, first, group, short
 from posterity.cli.streams import Data, printable, verb
+from posterity.cli.tables import RATIO
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.ledger import Ledger
 from posterity.reporting.contents import about_recipe
@@ -26,7 +27,6 @@ from posterity.tabular.tables.files import as_csv
 COLUMNS = ("block", "member", "quantity", "name")
 ROW = (*COLUMNS, "mean", "sd", "low", "high")
 PULL = (*COLUMNS, "mean", "without", "by")
-RATIO = ("name", "what", "ratio", "low", "high", "level", "unit")
 
 
 def _report(data: Data) -> Group | None:

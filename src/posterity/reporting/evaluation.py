@@ -1,4 +1,4 @@
-"""Predictions compared with observations: scores and calibration."""
+"""Predictions compared with observations: scores, calibration, and survival curves."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,9 +9,11 @@ import numpy as np
 from posterity.errors import StructureError
 from posterity.reporting.charts import Axis, Series, chart, through
 from posterity.reporting.markup import Markup, figure, paragraph, shown, table
+from posterity.tabular.pooled import predictions
 from posterity.tabular.predictions import Predicted, predicted
 from posterity.tabular.reading import PLAIN, Reading
 from posterity.tabular.recipe import Recipe, recipe_in
+from posterity.tabular.records import is_student
 from posterity.tabular.scores import calibration, groups
 
 MEANINGS = {
@@ -27,6 +29,8 @@ MEANINGS = {
     "rmse": ("Root mean squared error", "in the target's own unit"),
     "coverage": ("Coverage", "share of records inside their interval"),
 }
+THIRDS = ("low risk", "middle risk", "high risk")
+"""Names of three groups of records by their predicted risk."""
 
 
 def section(
@@ -43,6 +47,7 @@ def section(
     found = predicted(
         value, provenance, path, recipe=recipe, reading=reading, level=level, scored=True
     )
+    data: Any = found.data
     result, _ = found.scores(level)
     told = [f"On {result['records']:,} records of {path.name}", *found.notes]
     rows = [
@@ -52,7 +57,9 @@ def section(
     ]
     parts = [paragraph(f"{line}.") for line in told]
     parts.append(table("Scores", ["Score", "Value", "Meaning"], rows))
-    if {"p", "mean"} & found.columns.keys():
+    if data.times is not None:
+        parts.append(_survival(value, recipe, found, level))
+    elif {"p", "mean"} & found.columns.keys():
         parts.append(_calibration(found, recipe))
     return parts
 
@@ -97,3 +104,59 @@ def _calibration(found: Predicted, recipe: Recipe) -> Markup:
     ideal = through(across, up, zip(both, both, strict=True))
     numbers = table("Groups of records", ["Predicted", "Observed", "Records"], rows)
     return figure(chart("Calibration", across, up, [points], ideal), caption, numbers)
+
+
+def _survival(
+    value: Any, recipe: Any, found: Predicted, level: float, *, points: int = 30, most: int = 600
+) -> Markup:
+    """Return predicted and observed (Kaplan-Meier) survival curves of three groups by risk.
+
+    A curve has this many ``points``, and is the average of ``most`` records at most.
+    """
+    from scipy.stats import CensoredData, ecdf
+
+    whole: Any = found.data
+    every = max(1, -(-len(whole.times) // most))
+    rows = np.arange(0, len(whole.times), every)
+    data = whole.part(rows)
+    time, event, entry = data.times.T
+    grid = np.linspace(0.0, float(np.quantile(time, 0.95)), points + 1)[1:]
+    if is_student(value):  # it predicts at the times that it learned
+        parts = {name: column[rows] for name, column in found.columns.items()}
+        start = "survival_"
+        grid = np.array([float(name.removeprefix(start)) for name in parts if start in name])
+    else:
+        parts, *_ = predictions(value, recipe, data, level=level, times=grid.tolist())
+    curves = np.stack([parts[f"survival_{at:.12g}"] for at in grid])
+    thirds = groups(parts["risk"], most=3, least=1)
+    series = []
+    listing = []
+    names = {1: ("all",), 2: ("low risk", "high risk")}.get(len(thirds), THIRDS)
+    observable = not (entry > 0).any()
+    for n, (own, name) in enumerate(zip(thirds, names, strict=True)):
+        mean = curves[:, own].mean(1)
+        seen = np.full(len(grid), np.nan)
+        line = Series(f"predicted, {name}", [0.0, *grid], [1.0, *mean], kind="line", colour=n)
+        series.append(line)
+        if observable:
+            times = time[own]
+            known = event[own] > 0
+            right = CensoredData(uncensored=times[known], right=times[event[own] == 0])
+            seen = np.asarray(ecdf(right).sf.evaluate(grid))
+            series.append(Series(f"observed, {name}", grid.tolist(), seen.tolist(), colour=n))
+        columns = zip(grid.tolist(), mean.tolist(), seen.tolist(), strict=True)
+        listing += [[name, shown(at, 3), shown(p, 3), shown(s, 3)] for at, p, s in columns]
+    unit = recipe.unit.get(recipe.target)
+    across = Axis(f"time, {unit}" if unit else recipe.target, 0.0, float(grid[-1]))
+    drawing = chart("Survival", across, Axis("share without the event", 0.0, 1.0), series)
+    numbers = table("Survival", ["Group", "Time", "Predicted", "Observed"], listing)
+    caption = (
+        "Survival of three groups by predicted risk: lines are predicted, dots observed "
+        "(Kaplan-Meier)."
+        if observable
+        else "Survival of three groups by predicted risk. Some records came under observation "
+        "after time zero, so no observed curve is drawn."
+    )
+    if every > 1:
+        caption += f" One in {every} records was used."
+    return figure(drawing, caption, numbers)
