@@ -67,6 +67,18 @@ def test_events_without_names_and_within_others(arviz: Any) -> None:
     assert np.allclose(found["inner.pi"].values.sum(-1), 1)
 
 
+def test_columns_have_names(arviz: Any) -> None:
+    gaussian = Gaussian.from_standard([0.0, 5.0], np.eye(2))
+    found = to_arviz(gaussian, key=KEY, names=["age", "dose"]).posterior
+    assert abs(float(found["dose"].mean()) - 5) < 5 / 4000**0.5
+    with pytest.raises(UsageError, match=r"3 names, .* for events \(2,\)"):
+        to_arviz(gaussian, key=KEY, names=["a", "b", "c"])
+    with pytest.raises(UsageError, match="1 of them distinct"):
+        to_arviz(gaussian, key=KEY, names=["a", "a"])
+    with pytest.raises(UsageError, match="several blocks"):
+        to_arviz(Product({"m": gaussian}), key=KEY, names=["a", "b"])
+
+
 def test_names_of_the_law_are_coordinates(arviz: Any) -> None:
     """And come back with them, from the draws."""
     from posterity.adapters import from_samples

@@ -42,7 +42,10 @@ REFUSED = {
     "fit n.pkl --target y --model linear -o n.safetensors": (5, "code; to_csv"),
     "import draws.csv -o d.safetensors": (4, "draws in table; from_samples"),
     "import draws.nc -o d.safetensors": (5, "from_netcdf; from_samples"),
-    FIT + "ols": (2, "'linear'; 'logistic'; 'survival'"),
+    FIT + "cox": (2, "--model survival"),
+    FIT + "ols": (2, "--model linear"),
+    FIT + "logit": (2, "--model logistic"),
+    FIT + "negbin": (2, "--model negative-binomial"),
     "fit n.csv --model survival --target time --event status --columns x -o n.safetensors": (
         *(5, "--category status=1,2, censored first"),
     ),

@@ -7,7 +7,7 @@ ArviZ 0.x returns an ``InferenceData`` and 1.x an xarray ``DataTree``, both from
 import functools
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ def to_arviz(
     key: KeyArray,
     chains: int = 4,
     draws: int = 1000,
+    names: Sequence[str] | None = None,
 ) -> Any:
     """Draw independent samples of a posterior as ArviZ data, in the layout of a sampler's chains.
 
@@ -45,11 +46,13 @@ def to_arviz(
         key: JAX key; equal keys give equal draws.
         chains: number of chains that the draws are divided into; all draws are independent.
         draws: number of draws of each chain.
+        names: names for the entries of an event that is one vector, such as the columns of a
+            regression; each becomes a variable. By default the law's names label one variable.
 
     Returns:
         An ``InferenceData``, or with ArviZ 1.0 and later a ``DataTree``, whose group ``posterior``
         holds the draws; each variable has shape (chains, draws, ...). Raises a UsageError for
-        anything but a single proper law.
+        anything but a single proper law, and for names that do not fit.
     """
     arviz = library("arviz", extra="arviz")
     COUNT.check(chains=chains, draws=draws)
@@ -66,20 +69,29 @@ def to_arviz(
         drawn = jax.device_get(_drawn(posterior, key, (chains, draws)))
     coords = {}
     dims = {}
-    parts = jax.tree_util.tree_leaves_with_path(drawn)
+    if names is None:
+        parts = jax.tree_util.tree_leaves_with_path(drawn)
 
-    def path(keys):
-        return jax.tree_util.keystr(keys, simple=True, separator=SEPARATOR)
+        def path(keys):
+            return jax.tree_util.keystr(keys, simple=True, separator=SEPARATOR)
 
-    variables = {path(keys) or EVENT: part for keys, part in parts}
-    for name, axes in labels_of(posterior).items():
-        shape = variables[name].shape[2:] if name in variables else ()
-        if not shape or not any(axes):
-            continue
-        dims[name] = [f"{name}_dim_{place}" for place in range(len(shape))]
-        # A law within a plate may have fewer axes than a draw of the plate.
-        labelled = zip(dims[name], shape, axes, strict=False)
-        coords |= {axis: list(own) for axis, size, own in labelled if len(own) == size}
+        variables = {path(keys) or EVENT: part for keys, part in parts}
+        for name, axes in labels_of(posterior).items():
+            shape = variables[name].shape[2:] if name in variables else ()
+            if not shape or not any(axes):
+                continue
+            dims[name] = [f"{name}_dim_{place}" for place in range(len(shape))]
+            # A law within a plate may have fewer axes than a draw of the plate.
+            labelled = zip(dims[name], shape, axes, strict=False)
+            coords |= {axis: list(own) for axis, size, own in labelled if len(own) == size}
+    else:
+        shape = drawn.shape[2:] if isinstance(drawn, np.ndarray) else "of several blocks"
+        if shape != (len(names),) or len(set(names)) < len(names):
+            raise UsageError(
+                found=f"{len(names)} names, {len(set(names))} of them distinct, for events {shape}",
+                expected="a different name for each number of an event that is one vector",
+            )
+        variables = {name: drawn[..., place] for place, name in enumerate(names)}
     if int(arviz.__version__.split(".")[0]) >= 1:
         return arviz.from_dict({"posterior": variables}, coords=coords, dims=dims)
     return arviz.from_dict(posterior=variables, coords=coords, dims=dims)

@@ -42,6 +42,7 @@ class Kind:
     of: "Kind | None" = None
     alternatives: "tuple[Kind, ...]" = ()
     choices: tuple[str, ...] = ()
+    others: Mapping[str, str] = dataclasses.field(default_factory=dict)
     fix: str = 'See --help; the page "Command line" has a complete file.'
 
     def parsed(self, texts: Sequence[str]) -> Any:
@@ -79,8 +80,12 @@ class Kind:
         if self.many and self.of is not None and not isinstance(value, list | dict):
             value = [value]
         if not self.constraint.allows(value):
-            expected = self.constraint.expected
-            raise UsageError(found=f"{place} = {value!r}", expected=expected, fix=self.fix)
+            known = self.others.get(str(value).lower())
+            raise UsageError(
+                found=f"{place} = {value!r}",
+                expected=self.constraint.expected,
+                fix=self.fix if known is None else f"Pass {place} {known}.",
+            )
         for kind in self.alternatives:
             if kind.allows(value):
                 return kind.check(place, value)
@@ -194,6 +199,18 @@ SEED = _number(Constraint("a whole number of 64 bits", _IS_SEED), "N")
 _IS_WEIGHT = arguments.number_of(Real, lambda x: 0 <= float(x) < math.inf)
 WEIGHT = _number(Constraint("a number, at least 0", _IS_WEIGHT))
 NUMBER = _number(arguments.FINITE)
+OTHER_NAMES = {
+    **dict.fromkeys(("cox", "coxph", "ph", "exponential"), "survival"),
+    **dict.fromkeys(("weibull", "gompertz"), "survival --hazard weibull (or gompertz)"),
+    **dict.fromkeys(("ols", "lm", "gaussian", "normal", "regression"), "linear"),
+    **dict.fromkeys(("logit", "binomial", "binary", "glm"), "logistic"),
+    **dict.fromkeys(("multinom", "mnlogit", "softmax", "categorical"), "multinomial"),
+    **dict.fromkeys(("polr", "clm", "ologit", "ordered"), "proportional-odds"),
+    **dict.fromkeys(("cratio", "continuation-ratio"), "ordinal"),
+    **dict.fromkeys(("count", "counts", "loglinear"), "poisson"),
+    **dict.fromkeys(("nb", "negbin", "nbinom", "negative_binomial"), "negative-binomial"),
+}
+"""Models by names that other programs have for them."""
 MODELS = (
     *("linear", "logistic", "ordinal", "proportional-odds", "multinomial", "poisson"),
     *("negative-binomial", "gamma", "survival"),
@@ -203,6 +220,7 @@ REGRESSION = dataclasses.replace(
     words(*MODELS, *_LONG),
     metavar=f"[{'|'.join(MODELS)}]",
     choices=MODELS,
+    others=OTHER_NAMES,
 )
 """Models by their short names, and by those that other verbs have."""
 
