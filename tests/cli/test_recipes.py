@@ -652,6 +652,53 @@ def test_a_file_that_is_no_table_and_text_with_blank_rows():
     assert read.rows == [["1", "2"], [" ", ""], ["3", "4"]]
 
 
+def test_imputed_tables_are_put_together_by_rubins_rule():
+    """Beside the rule by hand of statsmodels' fits."""
+    api = pytest.importorskip("statsmodels.api")
+    columns = take(records(400, 0), "age", "ill")
+    rng, gone, fits = np.random.default_rng(0), np.arange(400) % 4 == 0, []
+    for place in range(5):
+        age = np.where(gone, rng.choice(columns["age"][~gone], 400), columns["age"]) - 60.0
+        put(f"i{place}.csv", {"age": age, "ill": columns["ill"]})
+        x = api.add_constant(age)
+        fits.append(api.GLM(columns["ill"], x, family=api.families.Binomial()).fit())
+    line = "fit i0.csv i1.csv i2.csv i3.csv i4.csv --model logistic --target ill -o i.safetensors"
+    refuse(line, 2, "--site")
+    data = document(*line.split(), "--site", "north")
+    assert data["records"] == 400 and "5 imputed tables" in data["notes"][-1]
+    q = posterity.load("i.safetensors").posterior
+    means = np.stack([own.params for own in fits])
+    covariance = np.mean([own.cov_params() for own in fits], 0) + 1.2 * np.cov(means.T)
+    sd = np.sqrt(np.diagonal(covariance))
+    np.testing.assert_allclose((q.mean - means.mean(0)) / sd, 0, atol=0.1)
+    np.testing.assert_allclose(np.sqrt(q.marginal_variance) / sd, 1, atol=0.05)
+    put("i1.csv", {"age": columns["age"][1:], "ill": columns["ill"][1:]})
+    refuse(f"{line} --site north", 2, "400, 399; same records")
+
+
+def test_imputed_tables_are_put_together_by_name_and_by_record():
+    """Columns in another order are the same; other columns, or other records left out, are not."""
+    table = take(records(60, 5), "age", "ldl", "ill")
+    put("a.csv", table)
+    put("b.csv", take(table, "ill", "ldl", "age"))
+    put("c.csv", take(table, "age", "ill"))
+    for row, name in enumerate("de"):
+        put(
+            f"{name}.csv",
+            table | {"ldl": ["" if k == row else v for k, v in enumerate(table["ldl"])]},
+        )
+    options = "--model logistic --target ill --site north -o i.safetensors"
+    succeed(*f"fit a.csv {options}".split())
+    alone = posterity.load("i.safetensors").posterior
+    succeed(*f"fit a.csv b.csv {options}".split())
+    both = posterity.load("i.safetensors").posterior
+    assert both.names == alone.names
+    np.testing.assert_allclose(both.mean, alone.mean, rtol=1e-6)
+    np.testing.assert_allclose(both.covariance, alone.covariance, rtol=1e-6)
+    refuse(f"fit a.csv c.csv {options}", 2, "['age', 'ldl']; ['age']; same columns")
+    refuse(f"fit d.csv e.csv --drop-missing {options}", 2, "59, 59; same records")
+
+
 def test_a_site_of_one_class_says_that_it_says_nothing():
     columns = take(records(200, 0), "age", "ill")
     put("n.csv", columns)

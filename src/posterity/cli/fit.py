@@ -33,8 +33,11 @@ def _report(data: Data) -> Group:
 @verb(_report)
 def fit(settings: Settings) -> Data:
     """Fit a regression to a site's records, and write its ledger."""
-    path = settings.single("data.file")
+    several = len(settings.files) > 1
+    paths = settings.files if several else (settings.single("data.file"),)
     prior = settings.path("prior.file")
+    if several and settings["site"] is None:
+        raise incomplete(f"{len(paths)} imputed tables", "the name of their --site")
     recipe, reading = requested(settings)
     before = None
     if prior is not None:
@@ -46,9 +49,10 @@ def fit(settings: Settings) -> Data:
     elif recipe.prior is not None:
         raise incomplete("--like of a fit with a --prior", "that prior's file (--prior)")
     site = in_form(settings["site"])
-    with bar(f"Fitting {path}") as moved:
+    with bar(f"Fitting {', '.join(map(str, paths))}") as moved:
         options: Any = {"prior": before, "reading": reading, "progress": moved}
-        fitted = fitting.fit(path, recipe, site, **options)
+        fits = [fitting.fit(path, recipe, site, **options) for path in paths]
+        fitted = fitting.imputed(fits) if several else fits[0]
     hidden = {} if settings["one_shot"] else {"third": None}
     fitted = dataclasses.replace(fitted, rounded=settings["rounded"], **hidden)
     ledger = fitted.ledger

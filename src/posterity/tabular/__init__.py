@@ -7,6 +7,7 @@ from posterity.runtime.lazy import exports
 if TYPE_CHECKING:
     from posterity.tabular.fitting import Fit as Fit
     from posterity.tabular.fitting import fit as fit
+    from posterity.tabular.fitting import imputed as imputed
     from posterity.tabular.reading import Reading as Reading
     from posterity.tabular.recipe import Recipe as Recipe
     from posterity.tabular.recipe import recipe_in as recipe_in
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from posterity.tabular.reconcile import reconciled as reconciled
 
 _HOMES = {
-    "fitting": ("Fit", "fit"),
+    "fitting": ("Fit", "fit", "imputed"),
     "reading": ("Reading",),
     "recipe": ("Recipe", "recipe_in"),
     "reconcile": ("check_same", "reconciled"),

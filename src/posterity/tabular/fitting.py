@@ -65,6 +65,7 @@ class Fit:
             (:mod:`~posterity.tabular.one_shot`).
         rounded: numbers of records in the file are rounded to multiples of this.
         notes: remarks that are not errors.
+        kept: positions in the table of the records used.
         cautions: those of the notes that the file keeps, and every verb repeats.
     """
 
@@ -75,6 +76,7 @@ class Fit:
     steps: int
     spread: float | None
     notes: tuple[str, ...]
+    kept: np.ndarray
     third: np.ndarray | None = None
     spare: float | int | None = None
     rounded: int = 1
@@ -162,6 +164,60 @@ def fit(
         return _regression(data, recipe, site, prior, progress)
 
 
+def imputed(fits: Sequence[Fit]) -> Fit:
+    """Combine fits of several imputed tables of one site's records by Rubin's rule (rubin1987).
+
+    The mean is the average of the posteriors' means. The covariance is the average of their
+    covariances plus ``1 + 1/m`` times the covariance of the means, which measures the uncertainty
+    about the missing values.
+
+    Raises:
+        UsageError: unless they are full Gaussians of one recipe and of the same records.
+    """
+    first = fits[0]
+    count = len(fits)
+    posteriors: list[Any] = [own.ledger.posterior for own in fits]
+    if len({own.recipe.canonical() for own in fits}) > 1:
+        raise UsageError(
+            found=f"tables of columns {'; '.join(str(list(f.recipe.columns or ())) for f in fits)}",
+            expected="the same columns in each imputed table (--columns A,B)",
+        )
+    full = all(q.gaussian and not q.diagonal for q in posteriors)
+    if not full or not all(np.array_equal(own.kept, first.kept) for own in fits):
+        raise UsageError(
+            found=f"tables of {', '.join(str(own.records) for own in fits)} records, or a "
+            f"posterior {posteriors[0]!r}",
+            expected="the same records in each imputed table, and a full Gaussian",
+        )
+    names = names_of(posteriors[0])[""]
+    posteriors = [in_order(q, {"": names}, "a table", "the first") for q in posteriors]
+    means = np.stack([q.mean for q in posteriors])
+    away = means - means.mean(0)
+    between = away.T @ away / max(count - 1, 1)
+    within = np.mean([q.covariance for q in posteriors], axis=0)
+    pooled = Gaussian.from_standard(means.mean(0), within + (1 + 1 / count) * between)
+    prior, (site,) = first.ledger.prior, first.ledger.sites
+    ledger = Ledger.of_site(site, prior=prior, posterior=pooled.named(names))
+    share = np.diagonal((1 + 1 / count) * between) / np.diagonal(pooled.covariance)
+    worst = int(np.argmax(share))
+    note = (
+        f"{count} imputed tables are combined by Rubin's rules: missing values account for "
+        f"{share[worst]:.0%} of the variance of {names[worst]!r}, and for less of others"
+    )
+    spreads = [own.spread for own in fits if own.spread is not None]
+    notes = tuple(dict.fromkeys(line for own in fits for line in own.notes))
+    return dataclasses.replace(
+        first,
+        ledger=ledger,
+        steps=sum(own.steps for own in fits),
+        spread=float(np.mean(spreads)) if spreads else None,
+        notes=(*notes, note),
+        cautions=tuple(dict.fromkeys(line for own in fits for line in own.cautions)),
+        third=None,
+        spare=None,
+    )
+
+
 def records_of(path: Path, reading: Reading, recipe: Recipe) -> tuple[Cells, list[str]]:
     """Return a table under the recipe's names, without an unnamed index in front, and notes."""
     cells = read_cells(path, unnamed=True)
@@ -226,7 +282,7 @@ def _regression(
     widest = np.maximum(sd, np.sqrt(plain.marginal_variance))
     notes = (*data.notes, *told, *notes_of_prior(data.names, posterior.mean, widest, prior))
     used = data.records, data.dropped, run.state.step
-    return Fit(ledger, recipe, *used, spread, notes, third, spare, cautions=(*told,))
+    return Fit(ledger, recipe, *used, spread, notes, data.kept, third, spare, cautions=(*told,))
 
 
 def identifiers_of(
