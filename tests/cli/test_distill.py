@@ -14,7 +14,9 @@ import posterity
 from posterity.artifact import provenance
 from posterity.cli import options
 from posterity.cli.distill import distillation_of
-from posterity.distillation import Draws, Mixup, Perturbed, Pool, Student, online
+from posterity.distillation import Box, Draws, Langevin, Mixup, Perturbed, Pool, Student, online
+from posterity.distillation.sampling.kernels import SGHMC
+from posterity.distillation.sampling.schedules import Polynomial
 from posterity.families import Gamma, Gaussian, Mixture, Network
 from posterity.networks import Layers
 from posterity.tabular.recipe import Recipe
@@ -23,6 +25,63 @@ from posterity.tabular.scores import log_of_moments
 
 LAYERS = Layers.dense(2, 3, 2)
 DISTILL = "distill net.safetensors -o s.safetensors --inputs pool.npz"
+LOGISTIC = """
+seed = 2
+[data]
+file = "sick.csv"
+[model]
+kind = "logistic-regression"
+target = "sick"
+intercept = true
+[prior]
+variance = 4.0
+[sampler]
+chains = 8
+burn_in = 500
+thin = 10
+[inputs]
+noise = 0.5
+[student]
+hidden = [8]
+steps = 400
+batch_size = 32
+tolerance = 0.5
+[output]
+file = "out.safetensors"
+"""
+NETWORK = """
+[data]
+file = "sick.csv"
+[model]
+target = "sick"
+hidden = [4, 3]
+activation = "tanh"
+classes = 3
+[prior]
+variance = [1.0, 0.5, 0.25]
+[sampler]
+kernel = "sghmc"
+friction = 0.2
+step_size = {kind = "polynomial", a = 1e-3, b = 10}
+noise = "normal"
+chains = 3
+batch_size = 10
+thin = 2
+burn_in = 7
+[inputs]
+kind = "box"
+low = -1
+high = [1.0, 2.0]
+[student]
+split = true
+[output]
+file = "out.safetensors"
+"""
+
+
+def configured(name):
+    """The job that a configuration describes."""
+    return distillation_of(options.read("distill", {}, Path(name)))
 
 
 @pytest.fixture
@@ -51,6 +110,8 @@ def folder(tmp_path):
     table("pool.csv", {"dose": x[:, 1], "age": x[:, 0]})
     table("sick.csv", {"age": x[:, 0], "sick": sick, "dose": x[:, 1]})
     table("other.csv", {"age": x[:, 0], "height": x[:, 1]})
+    Path("logistic.toml").write_text(LOGISTIC)
+    Path("network.toml").write_text(NETWORK)
     return tmp_path
 
 
@@ -300,16 +361,36 @@ def test_a_count_s_log_score_is_of_a_law_of_its_moments():
     assert np.allclose(of("gamma", variance), stats.gamma.logpdf(y + 1, size / 2, scale=0.4 / 1.3))
 
 
-def test_labels_of_texts_in_a_student_s_file(folder):
+def test_a_network_of_values_learns_its_noise_unless_it_is_known(folder):
+    def written(*lines):
+        model = "\n".join(['likelihood = "gaussian"', *lines])
+        Path("values.toml").write_text(NETWORK.replace("classes = 3", model))
+
+    for line, varying in (('noise = "varying"', True), ("", False)):
+        written(line)
+        model = configured("values.toml").teacher.target.model
+        assert model.noise_variance is None and model.layers.outputs == 2
+        assert model.apply.varying == varying
+    written("noise_variance = 0.5")
+    assert configured("values.toml").teacher.target.model.noise_variance == 0.5
+    written("noise_variance = 0.5", 'noise = "constant"')
+    refuse("distill values.toml", 2, "noise_variance = 0.5 beside model.noise")
+
+
+def test_labels_of_texts_and_the_target_s_column_among_records_to_predict(folder):
     sick = Path("sick.csv").read_text().replace(",1,", ",yes,").replace(",0,", ",no,")
     Path("texts.csv").write_text(sick)
+    said = {"data.file": "texts.csv", "model.target": "sick", "model.likelihood": "bernoulli"}
+    job = distillation_of(options.read("distill", said, None, []))
     y = np.array([line.split(",")[1] == "yes" for line in sick.splitlines()[1:]])
+    np.testing.assert_array_equal(job.teacher.target.data[1], y)
+    assert job.notes == ("labels: 0 is 'no', 1 is 'yes'",)
     head, weights = posterity.distillation.Head("bernoulli", 1), [2.0, -1.0, 0.0]
-    record = provenance.of_target("sick", ("no", "yes")) | provenance.as_provenance(("age", "dose"))
+    record = job.record | provenance.as_provenance(job.names)
     student = Student(Layers.dense(2, 1), np.array(weights), head)
     posterity.save(student, "s.safetensors", provenance=record)
     out = document("predict", "s.safetensors", "texts.csv", "-o", "p.csv")
-    assert out["notes"] == ["labels: 0 is 'no', 1 is 'yes'"] and out["records"] == 40
+    assert out["notes"] == list(job.notes) and out["records"] == 40
     scored = document("evaluate", "s.safetensors", "texts.csv")
     p = np.genfromtxt("p.csv", delimiter=",", names=True)["p"]
     assert scored["all"]["accuracy"] == np.mean((p > 0.5) == y)
@@ -317,6 +398,31 @@ def test_labels_of_texts_in_a_student_s_file(folder):
     succeed("predict", "s.safetensors", "texts.csv", "-o", "q.csv")
     assert Path("q.csv").read_text() == Path("p.csv").read_text()
     refuse("evaluate s.safetensors texts.csv", 5, "one of the labels")
+    refuse("distill --data texts.csv --target sick -o t.safetensors", 5, "no value in line")
+
+
+def test_a_configuration_says_all_there_is(folder):
+    job = configured("network.toml")
+    teacher = job.teacher
+    assert isinstance(teacher, Langevin)
+    assert teacher.kernel == SGHMC(Polynomial(a=1e-3, b=10), friction=0.2, noise="normal")
+    assert (teacher.chains, teacher.thin, teacher.burn_in) == (3, 2, 7)
+    assert teacher.target.batch_size == 10
+    assert teacher.layers == Layers.dense(2, 4, 3, 3, activation="tanh")
+    precisions = [float(np.min(layer["kernel"])) for layer in teacher.target.prior[1]]
+    assert precisions == [1.0, 2.0, 4.0]
+    assert isinstance(job.inputs, Box)
+    assert (job.inputs.low.tolist(), job.inputs.high.tolist()) == ([-1, -1], [1, 2])
+    Path("network.toml").write_text(
+        '[data]\nfile = "sick.csv"\n[model]\ntarget = "sick"\n[output]\nfile = "a.safetensors"\n'
+    )
+    plain = configured("network.toml")
+    assert plain.teacher.kernel == SGHMC(friction=None)
+    assert plain.teacher.layers == Layers.dense(2, 50, 2)
+    assert isinstance(plain.inputs, Perturbed)
+    with Path("network.toml").open("a") as file:
+        file.write("[sampler]\nfriction = 0.3\n")
+    assert configured("network.toml").teacher.kernel == SGHMC(friction=0.3)
 
 
 @pytest.mark.parametrize(
@@ -374,9 +480,7 @@ def test_a_constant_column_is_not_perturbed(folder):
             4,
             "['dose'] missing; ['height'] unknown",
         ),
-        ("distill logit.safetensors -o s.safetensors --decimal ,", 2, "no recipe"),
-        ("distill -o s.safetensors --inputs pool.npz", 2, "no posterior"),
-        ("distill -o s.safetensors --posterior net.safetensors --noise 1", 2, "no inputs"),
+        ("distill logistic.toml logit.safetensors", 2, "data.file and the posterior"),
         ("distill net.safetensors -o s.safetensors --times 1", 2, "no posterior of survival"),
     ],
 )
@@ -385,18 +489,35 @@ def test_refusals(line, code, words, folder):
 
 
 @pytest.mark.parametrize(
-    "lines, code, words",
+    "old, new, code, words",
     [
-        (["low = 0"], 2, "[inputs]; high"),
-        (["low = 0", "high = 0"], 3, "box; [inputs]"),
-        (['file = "other.csv"'], 4, "['dose'] missing; ['height'] unknown"),
+        ('file = "sick.csv"', 'file = "none.csv"', 5, "none.csv; logistic.toml"),
+        ('target = "sick"', 'target = "well"', 4, "no column 'well'"),
+        ('target = "sick"', "", 4, "no column 'y'"),
+        ('kind = "logistic-regression"', 'kind = "tree"', 2, "model.kind = 'tree'; network"),
+        ('kind = "logistic-regression"', 'kind = "network"', 2, "model.intercept; biases"),
+        ("intercept = true", "hidden = [3]", 2, "model.hidden"),
+        ("variance = 4.0", "", 2, "prior.variance"),
+        ("chains = 8", "kernel = 'sgld'\nfriction = 0.1", 2, "friction; [sampler]"),
+        ("chains = 8", "step_size = {a = 1}", 2, "sampler.step_size.kind"),
+        ("chains = 8", 'step_size = {kind = "halving"}', 2, "[sampler.step_size]"),
+        ("noise = 0.5", 'kind = "box"\nlow = 0', 2, "[inputs]; high"),
+        ("noise = 0.5", 'kind = "box"\nlow = 0\nhigh = 0', 3, "box; [inputs]"),
+        ("noise = 0.5", 'file = "other.csv"', 4, "no column 'dose'; ['age', 'height']"),
     ],
 )
-def test_configurations_that_make_no_sense(lines, code, words, folder):
-    text = 'posterior = "logit.safetensors"\n[output]\nfile = "s.safetensors"\n[model]\n'
-    text += "\n".join(['kind = "logistic"', "[inputs]", *lines])
-    Path("box.toml").write_text(text)
-    refuse("distill box.toml", code, words)
+def test_configurations_that_make_no_sense(old, new, code, words, folder):
+    assert old in LOGISTIC
+    Path("logistic.toml").write_text(LOGISTIC.replace(old, new))
+    refuse("distill logistic.toml", code, words)
+
+
+@pytest.mark.parametrize("target", ["0.5", "-1", "10001"])
+def test_targets_that_are_no_classes(target, folder):
+    Path("labels.csv").write_text(f"a,y\n1,0\n2,1\n3,{target}\n")
+    words = f"{target} among 3; --likelihood gaussian"
+    refuse("distill --data labels.csv -o s.safetensors", 2, words)
+    refuse("distill --data labels.csv --without a -o s.safetensors", 2, "all columns but the")
 
 
 def test_inspect_and_diff_know_a_student(folder):

@@ -13,11 +13,9 @@ import posterity
 from posterity.cli.jobs import problem_of
 from posterity.cli.options import read
 from posterity.cli.pursue import arguments_of, target_of
-from posterity.errors import UsageError
 from posterity.families import Mixture
 from posterity.models import LogisticRegression
-from posterity.networks import Layers
-from posterity.pursuit import Fixed, Joint
+from posterity.pursuit import Best, Fixed, Flatness, Joint
 
 pytestmark = pytest.mark.filterwarnings("ignore:The posterior has not converged:UserWarning")
 
@@ -131,11 +129,35 @@ def test_an_interrupted_pursuit_goes_on_to_the_same_mixture(folder, monkeypatch)
     assert not checkpoint.exists() and not list(Path().glob("*.tmp"))
 
 
+@pytest.mark.parametrize(
+    "said, temper",
+    [
+        ("1.7", Fixed(1.7)),
+        ("2", Fixed(2.0)),
+        ('"best"', Best()),
+        ('{kind = "best", values = [0.7, 1.0]}', Best((0.7, 1.0))),
+        ('{kind = "fixed", value = 0.5}', Fixed(0.5)),
+        ('"flatness"', Flatness()),
+        ('{kind = "flatness", share = 0.2}', Flatness(0.2)),
+    ],
+)
+def test_rules_by_name(said, temper, folder):
+    Path("pursuit.toml").write_text(CONFIG.replace("schedule = 1.0", f"schedule = {said}"))
+    assert configured()[1]["schedule"] == temper
+
+
 def test_a_schedule_and_everything_else(folder):
-    changed = CONFIG.replace("schedule = 1.0", "schedule = 1.7\nbatch_size = 10\n")
-    Path("pursuit.toml").write_text(changed.replace('"none"', '"end"'))
+    schedule = 'schedule = {kind = "schedule", values = [1.0, 0.8]}\nbatch_size = 10\n'
+    changed = CONFIG.replace("schedule = 1.0", schedule).replace('"none"', '"end"')
+    Path("pursuit.toml").write_text(changed)
     target, arguments = configured()
-    assert arguments.pop("schedule") == Fixed(1.7)
+    temper = arguments.pop("schedule")
+    assert [temper.values(t, np.zeros(1)) for t in (1, 2, 3, 9)] == [
+        (1.0,),
+        (0.8,),
+        (0.8,),
+        (0.8,),
+    ]
     assert target.records == 40 and target.batch_size == 10
     assert arguments == {
         "base": "diagonal",
@@ -151,13 +173,16 @@ def test_a_schedule_and_everything_else(folder):
     "old, new, code, words",
     [
         ("schedule = 1.0", "schedule = -1.0", 2, "pursuit.schedule"),
-        ("schedule = 1.0", 'schedule = "warm"', 2, "pursuit.schedule"),
-        ('file = "sick.csv"', 'file = "none.csv"', 5, "none.csv; pursuit.toml"),
-        ('target = "sick"', 'target = "well"', 4, "no column 'well'"),
-        ('target = "sick"', "", 4, "no column 'y'"),
-        ('kind = "logistic-regression"', 'kind = "tree"', 2, "model.kind = 'tree'; network"),
-        ('kind = "logistic-regression"', 'kind = "network"', 2, "model.intercept; biases"),
-        ("intercept = true", "hidden = [3]", 2, "model.hidden"),
+        ("schedule = 1.0", 'schedule = "warm"', 2, "pursuit.schedule.kind = 'warm'; flatness"),
+        ("schedule = 1.0", "schedule = {share = 0.1}", 2, "no pursuit.schedule.kind"),
+        (
+            "schedule = 1.0",
+            'schedule = {kind = "best", values = []}',
+            2,
+            "table [pursuit.schedule]",
+        ),
+        ("schedule = 1.0", 'schedule = {kind = "best", share = 1}', 2, "share; [pursuit.schedule]"),
+        ("schedule = 1.0", 'schedule = {kind = "schedule", values = [0]}', 2, "a positive number"),
         ("variance = 4.0", "", 2, "prior.variance"),
         ('file = "out.safetensors"', "", 2, "output.file"),
     ],
@@ -168,52 +193,3 @@ def test_configurations_that_make_no_sense(old, new, code, words, folder):
     before = contents()
     refuse("pursue pursuit.toml", code, words)
     assert contents() == before
-
-
-@pytest.mark.parametrize("target", ["0.5", "-1", "10001"])
-def test_targets_that_are_no_classes(target, folder):
-    Path("labels.csv").write_text(f"a,y\n1,0\n2,1\n3,{target}\n")
-    words = f"{target} among 3; --likelihood gaussian"
-    refuse("pursue --data labels.csv -o s.safetensors", 2, words)
-    refuse("pursue --data labels.csv --without a -o s.safetensors", 2, "all columns but the")
-
-
-NETWORK = """
-[data]
-file = "sick.csv"
-[model]
-target = "sick"
-hidden = [4, 3]
-activation = "tanh"
-classes = 3
-[prior]
-variance = [1.0, 0.5, 0.25]
-"""
-
-
-def test_a_network_of_labels_or_values_which_learns_its_noise_unless_it_is_known(folder):
-    def described(*lines):
-        model = "\n".join(lines) if lines else "classes = 3"
-        Path("pursuit.toml").write_text(NETWORK.replace("classes = 3", model))
-        return problem_of(read("pursue", {}, Path("pursuit.toml")))
-
-    assert described().model.layers == Layers.dense(2, 4, 3, 3, activation="tanh")
-    values = 'likelihood = "gaussian"'
-    for line, varying in (('noise = "varying"', True), ("", False)):
-        model = described(values, line).model
-        assert model.noise_variance is None and model.layers.outputs == 2
-        assert model.apply.varying == varying
-    assert described(values, "noise_variance = 0.5").model.noise_variance == 0.5
-    with pytest.raises(UsageError, match=r"noise_variance = 0\.5 beside model\.noise"):
-        described(values, "noise_variance = 0.5", 'noise = "constant"')
-
-
-def test_labels_of_texts_are_classes_in_order(folder):
-    sick = Path("sick.csv").read_text().replace(",1,", ",yes,").replace(",0,", ",no,")
-    Path("texts.csv").write_text(sick)
-    said = {"data.file": "texts.csv", "model.target": "sick", "model.likelihood": "bernoulli"}
-    problem = problem_of(read("pursue", said, None, []))
-    y = np.array([line.split(",")[1] == "yes" for line in sick.splitlines()[1:]])
-    np.testing.assert_array_equal(problem.data[1], y)
-    assert problem.notes == ("labels: 0 is 'no', 1 is 'yes'",)
-    assert problem.names == ("age", "dose") and problem.record["target"] == "sick"

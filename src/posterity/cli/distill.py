@@ -14,9 +14,11 @@ from posterity import distillation, models
 from posterity.artifact import provenance
 from posterity.artifact.aligned import listed, names_in
 from posterity.cli import files
+from posterity.cli.jobs import build_kind, problem_of
 from posterity.cli.options import Settings, conflict
 from posterity.cli.recipes import reading_of, recipe_of
 from posterity.cli.report import Group, group, status_of, status_report
+from posterity.cli.schema import places_of
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.distillation import (
     Box,
@@ -41,9 +43,22 @@ from posterity.status import Progress
 from posterity.tabular.pooled import teacher_of
 from posterity.tabular.predictions import table_to_predict
 from posterity.tabular.recipe import Recipe, recipe_in
-from posterity.tabular.recipe_model import TIMES, inputs_of
+from posterity.tabular.recipe_model import TIMES, inputs_of, offset_of
 from posterity.tabular.records import Table, read_inputs, reordered
 from posterity.tabular.sites import as_provenance, kept, sites_in, together
+
+KERNELS = {
+    "sgld": distillation.SGLD,
+    "preconditioned-sgld": distillation.PreconditionedSGLD,
+    "sghmc": distillation.SGHMC,
+}
+KERNEL_OF = {"friction": "sghmc", "decay": "preconditioned-sgld", "floor": "preconditioned-sgld"}
+KERNEL_OPTIONS = ("step_size", "noise", *KERNEL_OF)
+STEP_SIZES = {
+    "polynomial": distillation.Polynomial,
+    "halving": distillation.Halving,
+    "cyclical": distillation.Cyclical,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,15 +77,18 @@ class Distilled:
 
 
 def distillation_of(settings: Settings) -> Distilled:
-    """Return the distillation of the posterior in a file."""
+    """Return the distillation of the posterior in a file, or of one that is sampled."""
+    if not settings.files and settings["posterior"] is None:
+        return _of_data(settings)
     path = settings.single("posterior")
     value, about = files.read(path)
     posterior: Any = value.posterior if isinstance(value, Ledger) else value
     like = settings.path("data.like")
     recipe = recipe_in(about.provenance) if like is None else recipe_of(like)
-    apart = [p for p in settings.values if p.startswith("data.") and recipe is None]
+    reading = set[str]() if recipe is None else {*places_of("reading"), "data.like"}
+    apart = [p for p in settings.values if p.startswith(("data.", "sampler.")) and p not in reading]
     if apart:
-        raise conflict(apart[0], f"the posterior {str(path)!r}, which has no recipe")
+        raise conflict(apart[0], f"the posterior {str(path)!r}")
     if settings["times"] and recipe is None:
         raise conflict("--times", f"{str(path)!r}, which is no posterior of survival")
     record = {"teacher": repr(posterior), "teacher digest": about.digest, **kept(about.provenance)}
@@ -94,7 +112,7 @@ def distillation_of(settings: Settings) -> Distilled:
     named = {} if pool is None else {str(settings["inputs.file"]): pool.names, str(path): names}
     return Distilled(
         teacher=Independent(posterior, model, x=x),
-        inputs=_inputs(settings, x, size),
+        inputs=_inputs(settings, x, (size,), default="pool"),
         names=names or (pool.names if pool else ()),
         notes=(*notes, *more, *(provenance.unnamed(named, names) if names else ())),
         record=record,
@@ -109,6 +127,44 @@ def _check_recipe(settings: Settings, recipe: Recipe, path: Path) -> None:
     wrong += [f"--model {kind}"] * (kind is not None and specification.full_name(kind) != own)
     if wrong:
         raise conflict(wrong[0], f"the recipe of {str(path)!r}, a {own}")
+
+
+def _of_data(settings: Settings) -> Distilled:
+    """Return chains that sample the posterior of records."""
+    with settings.named():
+        problem = problem_of(settings)
+    recipe = recipe_in(problem.record)
+    if getattr(problem.model, "likelihood", None) is None or (recipe and offset_of(recipe)):
+        raise UsageError(
+            found=f"a sampler (--data) for --model {problem.kind}",
+            expected="a network, or a linear or logistic regression without offset or weights",
+            fix="Fit it without a sampler: posterity fit TABLE ... -o FILE; then "
+            "posterity distill FILE -o STUDENT --inputs TABLE.",
+        )
+    x = problem.data[0]
+    run = settings.table("sampler", "kernel")
+    options = {name: run.pop(name) for name in KERNEL_OPTIONS if name in run}
+    if isinstance(options.get("step_size"), dict):
+        options["step_size"] = build_kind(STEP_SIZES, options["step_size"], "sampler.step_size")
+    own = next((kind for name, kind in KERNEL_OF.items() if name in options), "sgld")
+    kind = settings["sampler.kernel"] or (own if options else None)
+    kernel = None if kind is None else build(KERNELS[kind], options, "sampler")
+    about = problem.model, problem.prior, problem.data
+    chains = functools.partial(distillation.Langevin, *about, kernel=kernel)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always", UserWarning)
+        teacher = build(chains, run, "sampler")
+    sampler = type(teacher.kernel).__name__
+    own = settings, problem.names, int(np.prod(x.shape[1:])), "the data", recipe
+    _, pool, notes = _pool(*own, problem.record.get(provenance.TARGET))
+    return Distilled(
+        teacher=teacher,
+        inputs=_inputs(settings, x if pool is None else pool, x.shape[1:], default="perturbed"),
+        names=problem.names,
+        notes=(*problem.notes, *notes, *(str(one.message) for one in heard)),
+        record=problem.record
+        | {"teacher": f"{teacher.chains} chains of {problem.kind} by {sampler}"},
+    )
 
 
 def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
@@ -151,16 +207,17 @@ def _pool(
     size: int,
     of: str,
     recipe: Recipe | None,
+    target: str | None = None,
 ) -> tuple[Table | None, np.ndarray | None, list[str]]:
     """Return the file of inputs, the inputs in the order of the names, and notes. A column of the
-    target is left out.
+    ``target`` is left out.
     """
     path = settings.path("inputs.file")
-    target = settings["model.target"]
     notes = []
     if path is None:
         return None, None, []
     if recipe is not None:
+        target = settings.values.get("model.target")
         named = {"array": settings["inputs.array"], "target": target}
         data, notes = table_to_predict(path, recipe, reading_of(settings), **named)
         pool = Table(inputs_of(recipe, data)[1], None, inputs_of(recipe)[0])
@@ -176,10 +233,13 @@ def _pool(
     return pool, x, notes
 
 
-def _inputs(settings: Settings, x: np.ndarray | None, size: int) -> Inputs:
+def _inputs(
+    settings: Settings, x: np.ndarray | None, shape: tuple[int, ...], default: str
+) -> Inputs:
     """Return the law of inputs: those of a pool, perturbed or mixed, or uniform in a box."""
     options = settings.table("inputs", "kind", "file", "array")
-    default = "perturbed" if "noise" in options else "pool"
+    if "noise" in options:
+        default = "perturbed"
     kind = settings["inputs.kind"] or ("box" if options.keys() & {"low", "high"} else default)
     if x is None and kind != "box":
         raise UsageError(
@@ -190,7 +250,7 @@ def _inputs(settings: Settings, x: np.ndarray | None, size: int) -> Inputs:
         raise conflict("a box", "a file of inputs")
 
     def box(*, low: Any, high: Any) -> Box:
-        return Box(*(np.broadcast_to(np.asarray(end, float), (size,)) for end in (low, high)))
+        return Box(*(np.broadcast_to(np.asarray(end, float), shape) for end in (low, high)))
 
     def perturbed(*, noise: float | None = None) -> Perturbed:
         assert x is not None
