@@ -28,7 +28,7 @@ ADAPTERS = (
 MODULES = (
     *("families", "fusion", "ledger", "receipt", "federation", "graphs", "pursuit"),
     *("pursuit.learning", "distillation", "models", "inference", "networks", "artifact"),
-    *("tabular", "tabular.tables"),
+    *("tabular", "tabular.tables", "tabular.estimators"),
     *(f"adapters.{name}" for name in ADAPTERS),
     *("runtime.progress", "reporting.summary", "reporting", "errors"),
     "engine.privacy.noise",

@@ -26,6 +26,7 @@ from benchmarks.problems import Shape, draw
 from posterity import Gaussian, federate, fuse
 from posterity.models import LogisticRegression
 from posterity.tabular import fit
+from posterity.tabular.estimators import FederatedLogisticRegression
 from posterity.tabular.recipe import Recipe
 
 BUSY = """
@@ -110,6 +111,12 @@ def of_mixtures(size: Size, seed: int, folder: Path) -> Callable[[], Any]:
     return lambda: fuse(plates)
 
 
+def of_estimator(size: Size, seed: int, folder: Path) -> Callable[[], Any]:
+    """An estimator in scikit-learn's form: fit, and predictions of all records."""
+    x, _, y = table(size, seed)
+    return lambda: FederatedLogisticRegression().fit(x, y).predict_proba(x)
+
+
 KINDS = {
     "fit": of_fit,
     "scikit-learn": of_peer,
@@ -117,6 +124,7 @@ KINDS = {
     "partial pooling": of_pooling,
     "fuse Gaussians": of_gaussians,
     "fuse mixtures": of_mixtures,
+    "estimator": of_estimator,
 }
 POINTS = [
     ("fit", Size(60, 200)),
@@ -129,6 +137,7 @@ POINTS = [
     ("partial pooling", Size(400, 2, sites=8)),
     ("fuse Gaussians", Size(0, 50, sites=200)),
     ("fuse mixtures", Size(0, 5, levels=10, sites=100)),
+    ("estimator", Size(200, 100)),
 ]
 """What is measured, with its size."""
 QUICK = [("fit", Size(60, 20)), ("fuse mixtures", Size(0, 2, levels=3, sites=5))]

@@ -27,6 +27,7 @@ from posterity import Gaussian, models
 from posterity.adapters.numpyro import joint
 from posterity.distillation import Langevin
 from posterity.families import stack
+from posterity.tabular.estimators import FederatedLogisticRegression
 
 try:  # its releases lag behind JAX's: pip install --pre tfp-nightly
     from tensorflow_probability.substrates import jax as tfp
@@ -210,6 +211,7 @@ VERBS = {
     "forget": lambda: posterity.forget(posterity.federate(sites(), likelihood, BASE), "b"),
     "fuse": fused,
     "report": lambda: posterity.report(fused(), title="guests"),
+    "estimator": lambda: FederatedLogisticRegression().fit(X, LABELS, sites=np.arange(20) % 2),
     "chains": lambda: Langevin(
         models.FunctionModel(likelihood), BASE, (X, LABELS), chains=2
     ).sample(2),

@@ -39,6 +39,7 @@ from posterity.networks import Layers, predict
 from posterity.networks.training import checked_records
 from posterity.pursuit import Joint
 from posterity.pursuit.learning import ConjugateLearner, VectorFeatures
+from posterity.tabular.estimators import FederatedLinearRegression
 
 pytestmark = pytest.mark.filterwarnings("ignore:The posterior has not converged:UserWarning")
 
@@ -112,6 +113,11 @@ def network(x: Any, y: Any) -> Any:
 
 def trained(x: Any, y: Any) -> Any:
     return np.column_stack(checked_records((x, y), Layers.dense(3, 4, 1), "bernoulli"))
+
+
+def estimator(x: Any, y: Any) -> Any:
+    known = FederatedLinearRegression(noise_variance=1.0, fit_intercept=False)
+    return known.fit(pd.DataFrame(X, columns=NAMES), Y).predict(x)
 
 
 INPUTS: dict[str, Callable[[Any], Any]] = {
@@ -303,10 +309,11 @@ def test_a_site_without_records_contributes_nothing() -> None:
     np.testing.assert_array_equal(federated(*NONE), PRIOR.natural_parameters)
 
 
-@pytest.mark.parametrize("verb", LEARN)
+@pytest.mark.parametrize("verb", [*LEARN, "estimator"])
 def test_rows_in_another_order_are_refused(verb: str) -> None:
+    learn = {**LEARN, "estimator": FederatedLinearRegression().fit}[verb]
     with pytest.raises(StructureError, match=r"y\.loc\[x\.index\]"):
-        LEARN[verb](pd.DataFrame(X, columns=NAMES), pd.Series(Y).sample(frac=1, random_state=0))
+        learn(pd.DataFrame(X, columns=NAMES), pd.Series(Y).sample(frac=1, random_state=0))
 
 
 def test_huge_integers_keep_their_size() -> None:
@@ -345,6 +352,21 @@ def test_parameters_are_real_numbers(kind: str) -> None:
         other = () if law is posterity.Dirichlet else (np.ones(3),)
         with pytest.raises(ParameterError, match=says):
             law.from_standard(value, *other)
+
+
+def test_an_estimator_goes_by_scikit_learn_s_names() -> None:
+    frame = pd.DataFrame(X, columns=NAMES)
+    np.testing.assert_array_equal(estimator(frame, Y), estimator(frame.astype("int8"), Y))
+    with pytest.raises(ValueError, match="same order"):
+        estimator(frame[NAMES[::-1]], Y)
+
+
+@pytest.mark.parametrize("kind", ["masked inputs", "dates", "durations", "a column of dates"])
+def test_an_estimator_reads_no_masks_and_no_dates(kind: str) -> None:
+    own = KINDS[kind]
+    for act in (estimator, FederatedLinearRegression().fit):
+        with pytest.raises(own.outcome, match=own.says.replace(r"\['dose'\].*", "")):
+            act(*own.make(X, Y))
 
 
 # --- names that are kept, and names that are not known -------------------------------------------

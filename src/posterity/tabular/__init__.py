@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from posterity.tabular.reconcile import reconciled as reconciled
 
 _HOMES = {
+    "estimators": (),
     "fitting": ("Fit", "fit", "imputed"),
     "reading": ("Reading",),
     "recipe": ("Recipe", "recipe_in"),
