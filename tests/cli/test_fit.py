@@ -214,6 +214,15 @@ def test_missing_values_are_told_or_dropped():
     notes = document(*line.split(), "--drop-missing")["notes"]
     assert any("'age' is 999 in 3 records, and otherwise " in note for note in notes)
     assert not any("999" in note for note in told["notes"])
+    put("t.csv", {name: [*own, *own] for name, own in cells.items()})
+    cells["dose"][9] = "1e9"
+    put("t.csv", cells)
+    slip = document(*line.split(), "--drop-missing")["notes"]
+    assert any("'dose' is 1e+09 in line 11, " in note for note in slip)
+    assert not any("from the median" in note for note in notes)
+    put("t.csv", {"age": [37, 37, 37, 36.999, 39], "ill": [0, 1, 0, 1, 1]})  # too few to tell
+    few = document(*line.replace(" --without other", "").split())["notes"]
+    assert not any("from the median" in note for note in few)
 
 
 def test_separable_records_are_held_by_the_prior_and_said_to_be():

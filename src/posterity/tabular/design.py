@@ -26,6 +26,7 @@ from posterity.tabular.values import (
     known,
     labelled,
     notes_of_codes,
+    notes_of_outliers,
     texts_of_levels,
     values_of,
     whole,
@@ -85,6 +86,7 @@ def design(
     for name in (name for name in values if name not in recipe.categories):
         check_positive(recipe, name, values[name], cells)
         notes += notes_of_codes(name, values[name])
+        notes += [] if predicting else notes_of_outliers(name, values[name], cells.lines)
     names = recipe.inputs()
     plain = recipe.shared.inputs()
     columns = _columns(recipe, values, cells, gaps)

@@ -139,6 +139,30 @@ def notes_of_codes(
     return notes
 
 
+def notes_of_outliers(
+    name: str,
+    numbers: np.ndarray,
+    lines: Sequence[int],
+    *,
+    factor: float = 1000.0,
+    few: int = 20,
+) -> list[str]:
+    """Return a note on a number more than ``factor`` times as far from the median of its column as
+    95 % of its numbers are, which is a slip rather than a tail, unless they are ``few``.
+    """
+    middle = np.median(numbers) if len(numbers) >= few else np.nan
+    far = np.abs(numbers - middle)
+    usual = float(np.quantile(far, 0.95, method="lower")) if len(far) else np.nan
+    most = int(np.argmax(far)) if len(far) else 0
+    if not (usual > np.finfo(np.float32).eps * abs(middle) and far[most] > factor * usual):
+        return []
+    return [
+        f"{name!r} is {numbers[most]:g} in line {lines[most]}, {far[most] / usual:.2g} times as "
+        "far from the median as 95 % of its values: look there for a slip or another unit, as such "
+        "a record can determine the coefficients alone"
+    ]
+
+
 def _logical(cells: Cells, names: Sequence[str]) -> Cells:
     """Convert TRUE and FALSE, the logical values of R and spreadsheets, to 1 and 0."""
     places = (cells.header.index(name) for name in names)
