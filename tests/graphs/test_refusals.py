@@ -12,6 +12,7 @@ from posterity.graphs import (
     Network,
     NonBacktracking,
     cover_times,
+    grid,
     ring,
     star,
 )
@@ -28,6 +29,7 @@ class Staying(MetropolisHastings):
 STAYING = Staying()
 STAR = Network.from_graph(star(["hub", "a", "b"]))
 THREE, TWENTY, LARGE = (Network.from_graph(ring(size)) for size in (3, 20, 5000))
+GRID = Network.from_graph(grid(4, 5))
 
 walk = partial(positions, STAR, WALK, key=KEY)
 wait = partial(cover_times, STAR, WALK, repetitions=1, key=KEY)

@@ -1,6 +1,8 @@
 """Graphs of sites, random walks of tokens over them, and cover times of walks."""
 
 from posterity.graphs.constructors import complete as complete
+from posterity.graphs.constructors import grid as grid
+from posterity.graphs.constructors import random_regular as random_regular
 from posterity.graphs.constructors import ring as ring
 from posterity.graphs.constructors import star as star
 from posterity.graphs.times import cover_times as cover_times

@@ -48,6 +48,39 @@ def complete(sites: Sites) -> "nx.Graph":
     return _networkx().complete_graph(_names(sites))
 
 
+def grid(rows: int, columns: int) -> "nx.Graph":
+    """Return a networkx grid of sites ``"row-column"``, linked to horizontal and vertical ones.
+
+    >>> sorted(grid(2, 2).edges)
+    [('0-0', '0-1'), ('0-0', '1-0'), ('0-1', '1-1'), ('1-0', '1-1')]
+    """
+    graph = _networkx().grid_2d_graph(_names(rows), _names(columns))
+    return _networkx().relabel_nodes(graph, {node: "-".join(node) for node in graph})
+
+
+def random_regular(sites: Sites, degree: int, seed: int, attempts: int = 1000) -> "nx.Graph":
+    """Return a random connected networkx graph in which every site has ``degree`` links.
+
+    Draws with ``seed``, ``seed + 1`` and so on until the graph is connected. Raises UsageError if
+    no such graph exists, or none was found in so many ``attempts``.
+
+    >>> sorted(dict(random_regular(6, 3, seed=0).degree).values())
+    [3, 3, 3, 3, 3, 3]
+    """
+    names = _names(sites)
+    networkx = _networkx()
+    size = len(names)
+    possible = 0 <= degree < size and size * degree % 2 == 0 and (degree >= 2 or size == degree + 1)
+    for attempt in range(attempts if possible else 0):
+        graph = networkx.random_regular_graph(degree, size, seed=seed + attempt)
+        if networkx.is_connected(graph):
+            return networkx.relabel_nodes(graph, dict(enumerate(names)))
+    raise UsageError(
+        found=f"no connected graph of {size} sites with {degree} links each",
+        expected="at least 2 links a site and fewer than there are sites, their product even",
+    )
+
+
 def _networkx() -> ModuleType:
     import networkx
 
