@@ -22,7 +22,7 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parent
 SOURCE = ROOT / "src" / "posterity"
 ADAPTERS = (
-    *("samples", "numpyro", "arviz", "statsmodels", "sklearn", "scipy", "torch"),
+    *("samples", "numpyro", "arviz", "statsmodels", "sklearn", "torch"),
     *("torch_posterior", "flax", "onnx", "gensim", "hmmlearn"),
 )
 MODULES = (
@@ -30,7 +30,7 @@ MODULES = (
     *("pursuit.learning", "distillation", "models", "inference", "networks", "artifact"),
     *("tabular", "tabular.tables", "tabular.estimators"),
     *(f"adapters.{name}" for name in ADAPTERS),
-    *("runtime.progress", "reporting.summary", "reporting.plots", "reporting", "errors"),
+    *("runtime.progress", "reporting.summary", "reporting", "errors"),
     "engine.privacy.noise",
 )
 VERBS = {

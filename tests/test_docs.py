@@ -50,7 +50,6 @@ SLOW = [
     "docs/show.md",
     "docs/adapters/scikit-learn.md",
     "docs/adapters/statsmodels.md",
-    "docs/adapters/scipy.md",
     "docs/adapters/gensim.md",
     "docs/adapters/hmmlearn.md",
     "docs/adapters/flax.md",
@@ -241,7 +240,6 @@ def test_a_page_names_the_extras_that_its_code_takes(name):
     modules = set(re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE))
     modules |= {"pandas"} if "as_frame=True" in code else set()
     needed = {DISTRIBUTIONS.get(name, name) for name in modules - sys.stdlib_module_names}
-    needed |= {"matplotlib"} if any("--plot" in line for line in commands(page)) else set()
     assert needed <= installed(page)
 
 

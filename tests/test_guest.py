@@ -13,7 +13,6 @@ import blackjax
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import matplotlib
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -28,7 +27,6 @@ from posterity import Gaussian, models
 from posterity.adapters.numpyro import joint
 from posterity.distillation import Langevin
 from posterity.families import stack
-from posterity.reporting.plots import plot_matching
 from posterity.tabular.estimators import FederatedLogisticRegression
 
 try:  # its releases lag behind JAX's: pip install --pre tfp-nightly
@@ -180,7 +178,6 @@ def settings():
         "warnings": list(warnings.filters),
         "signals": {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)},
         "logging": (root.level, list(root.handlers), logging.root.manager.disable),
-        "matplotlib": (matplotlib.get_backend(), dict(matplotlib.rcParams)),
         "NumPy": (np.geterr(), np.get_printoptions()),
         "environment": dict(os.environ),
         "BLAS": [(pool["filepath"], pool["num_threads"]) for pool in threadpool_info()],
@@ -214,7 +211,6 @@ VERBS = {
     "forget": lambda: posterity.forget(posterity.federate(sites(), likelihood, BASE), "b"),
     "fuse": fused,
     "report": lambda: posterity.report(fused(), title="guests"),
-    "plots": lambda: plot_matching(posterity.fuse([PLATE, PLATE], matching="identity")),
     "estimator": lambda: FederatedLogisticRegression().fit(X, LABELS, sites=np.arange(20) % 2),
     "chains": lambda: Langevin(
         models.FunctionModel(likelihood), BASE, (X, LABELS), chains=2

@@ -36,7 +36,7 @@ def positions(
     """
     NATURAL.check(hops=hops)
     key, state = begin(network, walk, key, start, 1 if repetitions is None else repetitions)
-    walked = _record(network.unnamed(), walk.checked(network), state, key, hops)
+    walked = _record(network.unnamed(), walk, state, key, hops)
     return walked[0] if repetitions is None else walked
 
 

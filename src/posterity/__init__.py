@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from posterity.families import ExponentialFamily as ExponentialFamily
     from posterity.families import Gamma as Gamma
     from posterity.families import Gaussian as Gaussian
-    from posterity.families import LowRankGaussian as LowRankGaussian
     from posterity.families import Mixture as Mixture
     from posterity.families import Network as Network
     from posterity.families import NormalGamma as NormalGamma
@@ -52,7 +51,7 @@ _HOMES = {
     "errors": ("PosterityError",),
     "families": (
         *("Beta", "Categorical", "DiagonalGaussian", "Dirichlet", "ExponentialFamily", "Gamma"),
-        *("Gaussian", "LowRankGaussian", "Mixture", "Network", "NormalGamma", "NormalWishart"),
+        *("Gaussian", "Mixture", "Network", "NormalGamma", "NormalWishart"),
         *("Plate", "Product", "Transformed", "Wishart"),
     ),
     "federation": ("federate", "forget"),

@@ -13,7 +13,7 @@ from posterity.errors import LedgerError
 from posterity.families import ExponentialFamily, at_rest
 from posterity.families.checks import check_adds, check_proper, check_same_structure
 from posterity.families.names import Names, in_order, names_of, posterior_line, some, with_names
-from posterity.runtime.text import cut, html, listed
+from posterity.runtime.text import cut, listed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -306,9 +306,6 @@ class Ledger:
             return cut(f"Ledger({count}; {posterior_line(self.prior, sites, lambda: self.total)})")
         except Exception:
             return f"{type(self).__name__}(?)"
-
-    def _repr_html_(self) -> str:
-        return html(self, "ledger")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Ledger) or self.entries.keys() != other.entries.keys():

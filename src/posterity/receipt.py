@@ -21,7 +21,7 @@ from posterity.errors import ArtifactError, PosterityError
 from posterity.handed_on import Likeness, handed_on
 from posterity.ledger import Ledger
 from posterity.runtime.files import AnyPath, write_file
-from posterity.runtime.text import clean, cut, html
+from posterity.runtime.text import clean, cut
 
 FORMAT_VERSION = 2
 """Version of the format of receipts."""
@@ -87,9 +87,6 @@ class Receipt:
         how = "exact" if self.exact else "not exact"
         line = f"Receipt(forgot {_named(self.sites)}, {how}, {self.time}, version {self.version})"
         return cut(clean(line))
-
-    def _repr_html_(self) -> str:
-        return html(self, "line")
 
     @property
     def statement(self) -> str:

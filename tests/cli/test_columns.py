@@ -283,18 +283,16 @@ def apart(tables):
         federated(alone.replace("covariance = [[4, 0], [0, 9]]", prior), site)
 
 
-def test_inspect_names_coefficients_with_their_mean_and_interval(tables):
+def test_show_names_coefficients_with_their_mean_and_interval(tables):
     _, q = federated()
-    found = document("inspect", "out.safetensors")
+    found = document("show", "out.safetensors", "--level", 0.95)
     assert q.names == ("age", "dose")
-    for k, row in enumerate(found["coefficients"]):
+    for k, row in enumerate(found["rows"]):
         assert (row["name"], row["block"]) == (["age", "dose"][k], "")
         deviation = np.sqrt(q.covariance[k, k])
         np.testing.assert_allclose((row["mean"], row["sd"]), (q.mean[k], deviation))
         ends = q.mean[k] + 1.959963984540054 * deviation * np.array([-1, 1])
-        np.testing.assert_allclose(row["interval"], ends, rtol=1e-9)
-    text = succeed("inspect", "out.safetensors").stdout
-    assert "age" in text and "95 % interval" in text and '["age"' not in text
+        np.testing.assert_allclose([row["low"], row["high"]], ends, rtol=1e-9)
 
 
 def test_fuse_puts_permuted_posteriors_in_one_order(apart):
@@ -304,7 +302,7 @@ def test_fuse_puts_permuted_posteriors_in_one_order(apart):
     both = posterity.load("both.safetensors").posterior
     _, pooled = federated()
     assert float(both.kl(pooled)) < 1e-8
-    rows = document("inspect", "both.safetensors")["coefficients"]
+    rows = document("show", "both.safetensors")["rows"]
     assert [row["name"] for row in rows] == ["age", "dose"]
     bare = with_names(posterity.load("a.safetensors").prior, {})
     posterity.save(bare, "prior.safetensors")
@@ -346,7 +344,7 @@ def test_forget_keeps_names_and_refines_in_the_order_of_the_ledger(tables):
     succeed("forget", "out.safetensors", *options, "2.json", "-o", "two.safetensors")
     one, two = (posterity.load(f"{name}.safetensors").posterior for name in ("one", "two"))
     assert identical(one, two)
-    rows = document("inspect", "two.safetensors")["coefficients"]
+    rows = document("show", "two.safetensors")["rows"]
     assert [row["name"] for row in rows] == ["age", "dose"]
     Path("a.csv").write_text(Path("a.csv").read_text().replace("dose", "size"))
     Path("b.csv").write_text(Path("b.csv").read_text().replace("dose", "size"))

@@ -296,7 +296,6 @@ def test_a_function_and_a_network_from_a_configuration(folder):
         ('graph = "ring"', "", 2, "a graph by its name, or links"),
         ('graph = "ring"', 'graph = "wheel"', 2, "schedule.graph = 'wheel'"),
         ('graph = "ring"', 'graph = "ring"\nwalk = "run"', 2, "schedule.walk = 'run'"),
-        ('graph = "ring"', 'graph = "ring"\nwalk = "weighted"', 2, "weights"),
         ('graph = "ring"', 'graph = "ring"\nweights = {east = 1}', 2, "weights"),
         ('graph = "ring"', 'links = [["north", "south"]]', 4, "east"),
         # updates

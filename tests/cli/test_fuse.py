@@ -33,30 +33,6 @@ def test_ledgers_of_one_prior_become_a_ledger_that_can_forget(files):
     assert fused.forget("south").sites == ("north",)
 
 
-def test_the_matching_is_drawn_where_asked(files):
-    line = ["fuse", "n.safetensors", "s.safetensors", "-o", "out.safetensors"]
-    assert document(*line)["plot"] is None
-    assert "Drew the matching in matching.svg" in succeed(*line, "--plot", "matching.svg").stdout
-    drawn = Path("matching.svg").read_text()
-    assert "<svg" in drawn and "2 sites, 2 fused components" in drawn
-    refuse("fuse n.safetensors s.safetensors -o new --plot new", 2, "another output")
-    refuse("fuse n.safetensors s.safetensors -o new --plot a.nonsense", 2, "cannot be written")
-    refuse("fuse n.safetensors s.safetensors -o new --plot a.png --plate b", 2, "--plate 'b'; out")
-
-
-@pytest.mark.parametrize("picture", ["--plot plotme", "--plot a.gif", "--plate b"])
-def test_pictures_are_refused_before_anything_is_fused(files, picture):
-    Path("s.safetensors").write_bytes(b"not even read")
-    words = "--plate b without --plot" if "plate" in picture else "cannot be written; .png"
-    refuse(f"fuse n.safetensors s.safetensors -o new {picture}", 2, words)
-
-
-def test_what_has_no_plate_is_not_drawn(files):
-    for name, rate in (("ga", 1.0), ("gb", 2.0)):
-        posterity.save(posterity.Gamma.from_standard(2.0, rate), name)
-    refuse("fuse ga gb -o x --plot g.png", 2, "plate=None; no picture")
-
-
 def test_the_output_records_where_it_came_from(files):
     found = document(
         "fuse", "n.safetensors", "plain.safetensors", "-o", "out.safetensors",

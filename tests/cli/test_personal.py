@@ -47,7 +47,7 @@ def test_a_configuration_says_what_differs_between_sites(folder, personal, colum
 def test_files_name_what_differs_between_sites(folder):
     configured('["v"]')
     call("federate", "own.toml")
-    rows = document("inspect", "coupled.safetensors")["coefficients"]
+    rows = document("show", "coupled.safetensors")["rows"]
     named = [(row["block"], row["name"]) for row in rows]
     assert named == [("coefficients", "u"), ("coefficients", "v"), ("log_spread", "v")]
     shutil.copy("coupled.safetensors", "first.safetensors")

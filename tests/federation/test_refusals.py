@@ -13,7 +13,7 @@ from posterity.distillation import Langevin
 from posterity.errors import ArtifactError, LedgerError, ParameterError, StructureError, UsageError
 from posterity.families import Beta, Dirichlet, Gaussian
 from posterity.federation import Asynchronous, Gossip, LedgerGossip, Synchronous, federate, forget
-from posterity.graphs import WeightedMetropolisHastings, ring
+from posterity.graphs import ring
 from posterity.ledger import Ledger
 from posterity.models import (
     BetaBernoulli,
@@ -81,10 +81,6 @@ SETTINGS = {
     "infinite speed": (lambda: Asynchronous(speeds={"a": np.inf}), UsageError, "'a'=inf"),
     "no tokens": (lambda: LedgerGossip(ring(3), tokens=0), UsageError, "tokens=0"),
     "parts": (lambda: Gossip(nx.Graph(["ab", "cd"])), StructureError, "parts without a link"),
-    "weights": (
-        lambda: Gossip(RING, walk=WeightedMetropolisHastings({"ash": 1.0})),
-        StructureError, "no weights for sites",
-    ),
 }  # fmt: skip
 
 

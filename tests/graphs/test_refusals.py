@@ -1,18 +1,16 @@
-"""Walks, weights and questions that make no sense for a network."""
+"""Walks and questions that make no sense for a network."""
 
 from functools import partial
 
 import jax
-import numpy as np
 import pytest
 
 from experiments.gfvl.walks import positions
-from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.errors import UsageError
 from posterity.graphs import (
     MetropolisHastings,
     Network,
     NonBacktracking,
-    WeightedMetropolisHastings,
     cover_times,
     grid,
     ring,
@@ -73,39 +71,3 @@ def test_what_makes_no_sense(act, error, says):
 
 def test_a_limit_is_kept_to_the_hop():
     assert cover_times(TWENTY, ONWARD, limit=19, repetitions=9, key=KEY).tolist() == [19] * 9
-
-
-WEIGHTS = [
-    [1, 0, 1],
-    {"a": 1, "b": -2, "c": 1},
-    [1, np.nan, 1],
-    [1, np.inf, 1],
-    [[1, 2], [3, 4]],
-    [],
-    [1e-7, 1, 1],
-]
-
-
-@pytest.mark.parametrize("weights", WEIGHTS, ids=str)
-def test_weights_that_make_no_sense(weights):
-    with pytest.raises(ParameterError, match="within a factor"):
-        WeightedMetropolisHastings(weights)
-
-
-@pytest.mark.parametrize(
-    "weights, says",
-    [
-        ([1, 2], "2 weights for 3 sites"),
-        ({"a": 1, "b": 1, "z": 1}, "no weights for sites 'hub' and weights for 'z'"),
-    ],
-)
-def test_weights_of_another_network(weights, says):
-    walk = WeightedMetropolisHastings(weights)
-    for use in (
-        lambda: walk.init(STAR, 0),
-        lambda: walk.stationary(STAR),
-        lambda: walk.transition_matrix(STAR),
-        lambda: positions(STAR, walk, hops=1, key=KEY),
-    ):
-        with pytest.raises(StructureError, match=says):
-            use()

@@ -13,7 +13,6 @@ from posterity.graphs.walks import (
     MetropolisHastings,
     NonBacktracking,
     WalkState,
-    WeightedMetropolisHastings,
 )
 
 KEY = jax.random.key(0)
@@ -22,20 +21,17 @@ MANY = {"hops": 6 * STRIDE, "repetitions": 500, "key": KEY}  # one shape: each n
 
 
 @st.composite
-def weighted_networks(draw, most=9):
-    """A random tree with links besides, and a weight a site."""
+def networks(draw, most=9):
+    """A random tree with links besides."""
     size = draw(st.integers(1, most))
     graph = nx.empty_graph(size)
     graph.add_edges_from((k, draw(st.integers(0, k - 1))) for k in range(1, size))
     pairs = st.tuples(st.integers(0, size - 1), st.integers(0, size - 1))
     graph.add_edges_from((a, b) for a, b in draw(st.lists(pairs, max_size=12)) if a != b)
-    weights = draw(st.lists(st.floats(1e-2, 1e2), min_size=size, max_size=size))
-    return Network.from_graph(graph), weights
+    return Network.from_graph(graph)
 
 
-def walks_of(network):
-    weights = dict(zip(network.names, range(1, network.size + 1), strict=True))
-    return MetropolisHastings(), WeightedMetropolisHastings(weights), NonBacktracking()
+WALKS = MetropolisHastings(), NonBacktracking()
 
 
 def test_a_key_is_the_same_walk_in_every_release():
@@ -47,24 +43,21 @@ def test_a_key_is_the_same_walk_in_every_release():
 # --- theory -----------------------------------------------------------------------------------
 
 
-@given(weighted_networks())
-def test_transitions_are_stochastic_and_reversible(drawn):
-    network, weights = drawn
-    for walk in (MetropolisHastings(), WeightedMetropolisHastings(weights)):
-        matrix, share = walk.transition_matrix(network), walk.stationary(network)
-        flow = share[:, None] * matrix
-        assert (matrix >= 0).all()
-        np.testing.assert_allclose(matrix.sum(1), 1, atol=1e-14)
-        np.testing.assert_allclose(share.sum(), 1, atol=1e-14)
-        np.testing.assert_allclose(flow, flow.T, atol=1e-15)
+@given(networks())
+def test_transitions_are_stochastic_and_reversible(network):
+    walk = MetropolisHastings()
+    matrix, share = walk.transition_matrix(network), walk.stationary(network)
+    flow = share[:, None] * matrix
+    assert (matrix >= 0).all()
+    np.testing.assert_allclose(matrix.sum(1), 1, atol=1e-14)
+    np.testing.assert_allclose(share.sum(), 1, atol=1e-14)
+    np.testing.assert_allclose(flow, flow.T, atol=1e-15)
 
 
-@given(weighted_networks())
-def test_transitions_follow_the_rule_of_the_paper(drawn):
-    network, weights = drawn
+@given(networks())
+def test_transitions_follow_the_rule_of_the_paper(network):
     degree = network.degrees.tolist()
     plain = MetropolisHastings().transition_matrix(network)
-    weighted = WeightedMetropolisHastings(weights).transition_matrix(network)
     linked = np.zeros_like(plain, bool)
     linked[network.links()] = True
     for k, j in np.ndindex(plain.shape):
@@ -72,22 +65,18 @@ def test_transitions_follow_the_rule_of_the_paper(drawn):
             ratio = degree[k] / degree[j] if linked[k, j] else 0
             picked = linked[k, j] / max(degree[k], 1)
             assert plain[k, j] == pytest.approx(picked * min(1, ratio))
-            by_weight = picked * min(1, ratio * weights[j] / weights[k])
-            assert weighted[k, j] == pytest.approx(by_weight)
 
 
 def test_stationary_distributions():
     network = Network.from_graph(star(["hub", "a", "b", "c"]))
     assert network.names[3] == "hub"
-    plain, weighted, onward = (walk.stationary(network) for walk in walks_of(network))
+    plain, onward = (walk.stationary(network) for walk in WALKS)
     np.testing.assert_allclose(plain, [1 / 4] * 4)
-    np.testing.assert_allclose(weighted, [0.1, 0.2, 0.3, 0.4])
     np.testing.assert_allclose(onward, [1 / 6, 1 / 6, 1 / 6, 1 / 2])
 
 
-@given(weighted_networks().filter(lambda drawn: drawn[0].size > 1))
-def test_a_walk_that_never_turns_round_uses_all_links_equally(drawn):
-    network, _ = drawn
+@given(networks().filter(lambda network: network.size > 1))
+def test_a_walk_that_never_turns_round_uses_all_links_equally(network):
     source, target = network.links()
     leaf = network.degrees[target] == 1
     follows = (target[:, None] == source) & ((source[:, None] != target) | leaf[:, None])
@@ -101,10 +90,9 @@ def test_a_walk_that_never_turns_round_uses_all_links_equally(drawn):
 
 
 @pytest.mark.parametrize("graph", [star(6), LOLLIPOP], ids=["star", "lollipop"])
-@pytest.mark.parametrize("kind", [0, 1])
-def test_hops_are_as_frequent_as_their_probabilities(graph, kind):
+def test_hops_are_as_frequent_as_their_probabilities(graph):
     network = Network.from_graph(graph)
-    walk = walks_of(network)[kind]
+    walk = MetropolisHastings()
     walked = np.asarray(positions(network, walk, **MANY))
     counts = np.zeros((network.size, network.size))
     np.add.at(counts, (walked[:, :-1], walked[:, 1:]), 1)
@@ -118,10 +106,9 @@ def test_hops_are_as_frequent_as_their_probabilities(graph, kind):
 
 
 @pytest.mark.parametrize("graph", [star(6), LOLLIPOP], ids=["star", "lollipop"])
-@pytest.mark.parametrize("kind", [0, 1, 2])
-def test_tokens_move_along_links_only(graph, kind):
+@pytest.mark.parametrize("walk", WALKS)
+def test_tokens_move_along_links_only(graph, walk):
     network = Network.from_graph(graph)
-    walk = walks_of(network)[kind]
     linked = np.zeros((network.size, network.size), bool)
     linked[network.links()] = True
     walked = np.asarray(positions(network, walk, **MANY))
@@ -146,18 +133,6 @@ def test_neighbours_of_hubs_are_picked_evenly(degree):
 
 
 # --- how it is used ---------------------------------------------------------------------------
-
-
-# --- weights ----------------------------------------------------------------------------------
-
-
-def test_weights_by_name_or_in_order_are_the_same():
-    network = Network.from_graph(ring(["c", "a", "b"]))
-    named = WeightedMetropolisHastings({"b": 2, "c": 6, "a": 4})
-    listed = WeightedMetropolisHastings([4, 2, 6])
-    np.testing.assert_allclose(named.stationary(network), [1 / 3, 1 / 6, 1 / 2])
-    walked = [positions(network, walk, hops=50, key=KEY) for walk in (named, listed)]
-    assert np.array_equal(*walked)
 
 
 # --- size -------------------------------------------------------------------------------------

@@ -19,7 +19,6 @@ from posterity.families import (
     Gamma,
     Gaussian,
     HiddenMarkov,
-    LowRankGaussian,
     Mixture,
     Network,
     NormalWishart,
@@ -121,14 +120,6 @@ def mixture(rng: Rng, batch: Batch, size: int) -> Mixture:
     return Mixture.from_standard(rng.dirichlet(np.full(3, 2.0)), gaussian(rng, (3,), size))
 
 
-def low_rank_gaussian(rng: Rng, batch: Batch, size: int) -> LowRankGaussian:
-    return LowRankGaussian.from_standard(
-        rng.normal(size=(*batch, size)),
-        rng.normal(size=(*batch, size, 2)),
-        rng.uniform(0.5, 2.0, (*batch, size)),
-    )
-
-
 def transformed(rng: Rng, batch: Batch, size: int) -> Transformed:
     like = Product({"scale": gamma(rng, (), 1), "place": gaussian(rng, (), size)})
     return Transformed.onto(like, diagonal_gaussian(rng, batch, size + 1))
@@ -157,7 +148,6 @@ TABLE: dict[str, Row] = {
     "Product-Plate": Row(Product, product_of_plates),
     "HiddenMarkov": Row(HiddenMarkov, hidden_markov),
     "Mixture": Row(Mixture, mixture),
-    "LowRankGaussian": Row(LowRankGaussian, low_rank_gaussian),
     "Transformed": Row(Transformed, transformed),
 }
 """Families whose textbook parameters are arrays, and that list them, enrol themselves."""

@@ -15,7 +15,6 @@ from posterity.families import (
     Gamma,
     Gaussian,
     HiddenMarkov,
-    LowRankGaussian,
     Network,
     NormalGamma,
     NormalWishart,
@@ -51,7 +50,6 @@ IMPROPER: dict[str, Any] = {
     "NormalWishart, scatter below its mean": NormalWishart(ONE, 5 * ONE, 2 * np.ones(2), EYE),
     "NormalGamma, degrees": NormalGamma(np.ones(2), np.array([1.0, -1.0]), np.zeros(2), np.ones(2)),
     "NormalGamma, scatter": NormalGamma(np.ones(1), np.ones(1), np.ones(1), np.ones(1)),
-    "LowRankGaussian, variance": LowRankGaussian(np.zeros(2), np.zeros((2, 1)), np.array([1.0, 0])),
     "Transformed": Transformed.onto(
         Gamma.from_standard(1.0, 1.0), DiagonalGaussian(np.zeros(1), -np.ones(1))
     ),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posterity.errors import UsageError
-from posterity.families import Gamma, LowRankGaussian
+from posterity.families import Gamma
 from posterity.families.coordinates import scalar
 from tests.laws.table import NAMES, close, identical, laws, members, some, to_jax
 
@@ -113,11 +113,3 @@ def test_a_family_whose_author_does_not_say_tells_what_is_missing() -> None:
     for kind, says in ((Lacking, "properties .'mode'"), (Silent, "Give its class standard")):
         with pytest.raises(UsageError, match=says):
             kind(2.0, 1.0).standard_parameters()
-
-    class Renamed(LowRankGaussian):
-        @classmethod
-        def from_standard(cls, center):
-            return cls(center, np.ones((1, 1)), np.ones(1))
-
-    with pytest.raises(UsageError, match="Give its class standard_parameters"):
-        Renamed.from_standard(np.zeros(1)).standard_parameters()

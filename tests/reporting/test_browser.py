@@ -229,32 +229,6 @@ def test_the_keyboard_reaches_all(view):
     assert tab.locator("output").text_content().startswith("The posterior without site 000.")
 
 
-def test_a_walk_goes_step_by_step(view):
-    run = pages.walk()
-    visits, tab = run.trace, view(report(run))
-    slider, output = tab.locator(".walk input"), tab.locator(".walk output")
-    told = lambda n: f"Visit {n + 1} of {len(visits)}: {visits[n].site}, {visits[n].outcome}"
-    assert output.text_content().startswith(told(0))
-    assert len(visits) > 2 and tab.locator(".walk .here text").text_content() == visits[0].site
-    tab.locator(".walk button", has_text="Back").click()
-    assert output.text_content().startswith(told(0))
-    tab.locator(".walk button", has_text="Next").click()
-    assert output.text_content().startswith(told(1))
-    assert tab.locator(".walk line.on").count() == int(visits[0].site != visits[1].site)
-    slider.focus()
-    tab.keyboard.press("ArrowRight")
-    assert output.text_content().startswith(told(2))
-    box = slider.bounding_box()
-    tab.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    middle = int(slider.input_value())
-    assert abs(middle - (len(visits) - 1) / 2) <= 1
-    assert output.text_content().startswith(told(middle))
-    tab.keyboard.press("End")
-    assert output.text_content().startswith(told(len(visits) - 1))
-    assert slider.get_attribute("aria-valuetext") == output.text_content()
-    assert tab.locator(".walk .here text").text_content() == visits[-1].site
-
-
 def test_it_prints(view):
     tab = view(report(pages.clinics(4)), color_scheme="dark")
     assert tab.pdf().startswith(b"%PDF")
@@ -267,11 +241,6 @@ def unticked(tab):
     tab.locator("input[type=checkbox]").nth(1).uncheck()
 
 
-def walked(tab):
-    for _ in range(2):
-        tab.locator(".walk button", has_text="Next").click()
-
-
 SCENES = {
     "forest": ("ledger", ".panels", None),
     "forest-units": ("units", ".panels", None),
@@ -279,7 +248,6 @@ SCENES = {
     "influence": ("ledger", ".bars", None),
     "contradictions": ("ledger", ".cells", None),
     "matches": ("fusion", "section:has(h2:text('Matching')) .cells", None),
-    "walk": ("walk", ".walk svg", walked),
     "pursuit": ("pursuit", ".chart", None),
     "calibration": ("regression", ".chart", None),
     "calibration-student": ("student", ".chart", None),

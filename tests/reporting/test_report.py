@@ -291,19 +291,16 @@ def test_matches_have_their_margins():
 
 
 def test_visits_are_told_one_by_one():
-
     visits = [
         Visit(0, "a", "updated", change=1.0),
         Visit(1, "b", "updated", change=1e-3),
         Visit(2, "a", "failed", error="ValueError: <no>"),
     ]
     page = pages.Page("".join(federation(Source("", pages.clinics(), visits=visits))))
-    (data,) = page.found["script"]
-    assert json.loads(data["text"])["visits"][1] == [1, "updated", 1e-3]
     assert "ValueError: <no>" in page.of("p", "note")[0]["text"]
     visits = [Visit(n, f"site {n % 3}", "updated", change=1 / (1 + n)) for n in range(2500)]
     page = "".join(federation(Source("", pages.clinics(), visits=visits)))
-    assert "One visit in 5 is drawn." in page and "The last 2,000 of 2,500 visits" in page
+    assert "One visit in 5 is drawn." in page
     assert "no record of how far the posterior moved" in "".join(
         federation(Source("", None, visits=[Visit(0, "a", "updated")]))
     )

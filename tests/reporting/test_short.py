@@ -31,8 +31,6 @@ def check_every_state(name, q):
         said = state if isinstance(state, str) else repr(state)
         assert type(q).__name__ in said
         assert len(said) <= 200 and "\n" not in said
-        html = "" if isinstance(state, str) else state._repr_html_()
-        assert html.count("<table>") == html.count("</table>")
 
 
 def test_what_it_says():
@@ -54,7 +52,6 @@ def test_long_names_control_characters_and_many_blocks_stay_on_a_line():
     assert len(repr(q)) < 80
     q = q.named(["\x1b[31m\n<script>"])
     assert "\n" not in repr(q) and "\x1b" not in repr(q)
-    assert "<script>" not in q._repr_html_() and "\x1b" not in q._repr_html_()
     many = Product({f"block{n}": Gamma.from_standard(1.0, 1.0) for n in range(100)})
     assert len(repr(many)) == 200
 
@@ -66,7 +63,6 @@ def test_it_is_quick_whatever_the_size():
     begun = time.process_time()
     assert repr(large) == "Gaussian(d=3000)"
     assert repr(wide).endswith("999997 more)")
-    assert "3000" in large._repr_html_()
     assert time.process_time() - begun < 1.0
 
 
@@ -76,25 +72,12 @@ def test_ledgers_fusions_and_receipts():
     assert repr(ledger) == (
         "Ledger(4 sites: site1, site2, site3 and 1 more, 1 forgotten; Gamma(1 ± 0.45))"
     )
-    html = ledger._repr_html_()
-    assert "pulls most" in html and "forgotten" in html
     plate = Plate(DiagonalGaussian.from_standard([[0.0], [9.0]], [[0.1], [0.1]]))
     fusion = fuse({"a": plate, "b": plate, "c": plate})
     assert repr(fusion).startswith("Fusion(Plate(2 x DiagonalGaussian(d=1)); barycenter since the ")
     assert "; 2 components of 3 sites" in repr(fusion)
-    assert "fused component" in fusion._repr_html_()
     receipt = Receipt(("a\n",), True, "x", "y", "now", "1")
-    assert "\n" not in repr(receipt) and "exact" in receipt._repr_html_()
-
-
-def test_a_notebook_shows_a_dozen_rows_and_up_to_a_hundred_sites():
-    q = DiagonalGaussian.from_standard(np.zeros(13), np.ones(13))
-    html = q._repr_html_()
-    assert html.count("−1.645") == 12 and "1 more" in html
-    prior = Gamma.from_standard(1.0, 1.0)
-    for count, told in ((100, True), (101, False)):
-        ledger = Ledger(prior).extend({f"site{n}": Gamma(1.0, 1.0) for n in range(count)})
-        assert ("adds, nats" in ledger._repr_html_()) == told
+    assert "\n" not in repr(receipt)
 
 
 def test_runs_without_their_history_and_pursuits():
@@ -102,8 +85,8 @@ def test_runs_without_their_history_and_pursuits():
     sites = {name: np.full((30, 2), k, float) for k, name in enumerate("abc")}
     run = federate(sites, GaussianMean(np.eye(2)), prior)
     assert repr(run).startswith("Run(step 1 of Sequential, 3 sites: a, b, c; Gaussian(d=2, age=0.9")
-    assert "bp" in run._repr_html_() and "history" not in repr(run)
+    assert "history" not in repr(run)
     mixture = Mixture.from_standard([1.0], DiagonalGaussian.from_standard([[0.0]], [[1.0]]))
     row = Row(1, -2.0, 0.1, -2.0, 0.1, 1.0, 1.0, 1.4, 1.0, 100)
     found = Pursuit(mixture, Status("converged", 0.0, 0.01), (row,))
-    assert "ELBO" in found._repr_html_() and "<table>" in found._repr_html_()
+    assert "ELBO" in repr(found)

@@ -17,7 +17,6 @@ from posterity.families import (
     Gamma,
     Gaussian,
     HiddenMarkov,
-    LowRankGaussian,
     Mixture,
     Network,
     NormalGamma,
@@ -99,7 +98,7 @@ def test_entries_of_a_wishart():
 
 
 def test_mixtures_by_their_distribution_function():
-    two = LowRankGaussian.from_standard([[0.0], [9.0]], [[[1.0]], [[0.0]]], [[3.0], [1.0]])
+    two = Gaussian.from_standard([[0.0], [9.0]], [[[4.0]], [[1.0]]])
     (row,) = rows(Mixture.from_standard([1.0, 3.0], two))
     at = lambda x: 0.25 * stats.norm(0, 2).cdf(x) + 0.75 * stats.norm(9, 1).cdf(x)
     np.testing.assert_allclose([at(row.low), at(row.high)], [0.05, 0.95], atol=1e-12)
@@ -261,6 +260,6 @@ def test_summaries_and_reprs_need_no_jax():
         "import sys, numpy as np; from posterity.families import Gaussian;"
         "from posterity import Ledger; from posterity.reporting.summary import summarise;"
         "q = Gaussian.from_standard([1.0], [[1.0]]); summarise(Ledger(q).update('a', q)).rows;"
-        "repr(q), q._repr_html_(); assert 'jax' not in sys.modules"
+        "repr(q); assert 'jax' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -106,32 +106,6 @@ def test_a_terminal_sees_a_bar(title):
     assert ": 3 of 3" in text and "0.5 nats to go" in text  # however long the title is
 
 
-IN_A_NOTEBOOK = """\
-import json, sys
-import nbformat
-from jupyter_client.manager import AsyncKernelManager
-from nbclient import NotebookClient
-notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(sys.stdin.read())])
-kernel = AsyncKernelManager(transport="ipc", kernel_name="python3")  # there may be no network
-NotebookClient(notebook, km=kernel, timeout=120, startup_timeout=120).execute()
-print(json.dumps(notebook.cells[0].outputs))
-"""
-
-
-def test_a_notebook_sees_a_bar_without_widgets(tmp_path):
-    for module in ("ipykernel", "nbclient", "nbformat"):
-        pytest.importorskip(module, reason=f"{module} is not installed: no notebook is run")
-    done = subprocess.run(
-        [sys.executable, "-c", IN_A_NOTEBOOK],
-        input=COUNTED.format(style="auto"), capture_output=True, text=True, cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": SOURCE}, timeout=250, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    (shown_last,) = json.loads(done.stdout)
-    assert "Counting: 3 of 3" in shown_last["data"]["text/plain"]
-    assert '<progress value="3" max="3">' in shown_last["data"]["text/html"]
-
-
 @pytest.mark.parametrize("style", ["auto", "none"])
 def test_a_pipe_hears_nothing(style):
     process = begin(COUNTED.format(style=style), stderr=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -11,7 +11,6 @@ from posterity.families import (
     Dirichlet,
     Gamma,
     Gaussian,
-    LowRankGaussian,
     Mixture,
     NormalGamma,
     NormalWishart,
@@ -93,11 +92,6 @@ EXTREME = {
         DiagonalGaussian.from_standard([0.0, 1e20], [1e-40, 1e40]),
         [0.0, 1e20],
         [1e-20, 1e20],
-    ),
-    "LowRankGaussian": (
-        LowRankGaussian.from_standard([0.0, 1.0], [[0.0], [1.0]], [1e-42, 3.0]),
-        [0.0, 1.0],
-        [1e-21, 2.0],
     ),
     "Gaussian": (
         Gaussian(np.zeros(3), YEARS.T @ YEARS),

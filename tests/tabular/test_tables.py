@@ -11,7 +11,7 @@ import pytest
 
 import posterity
 from posterity import errors
-from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gamma, Gaussian, Product
+from posterity.families import DiagonalGaussian, Dirichlet, Gaussian
 from posterity.tabular import tables
 from posterity.tabular.tables.numbers import AmbiguousNumber, decimal_mark, number
 from posterity.tabular.tables.reader import Cells, read_cells
@@ -89,8 +89,7 @@ def _matrix(covariance, fit):
     return pandas.DataFrame(covariance, names, names).iloc[[2, 0, 1], [1, 2, 0]].to_csv()
 
 
-@pytest.mark.parametrize("suffix", ["csv", "json"])
-def test_numbers_come_back_to_the_last_digit(tmp_path, suffix):
+def test_numbers_come_back_to_the_last_digit(tmp_path):
     """Through natural parameters, a file and a table, for numbers of up to 14 digits."""
     rng = np.random.default_rng(1)
     scale = 10.0 ** rng.integers(-8, 9, 500)
@@ -98,20 +97,19 @@ def test_numbers_come_back_to_the_last_digit(tmp_path, suffix):
     mean, sd = tidy(rng.normal(size=500) * scale), tidy(rng.gamma(2, size=500) * scale)
     names = [f"b, {i} “é”" for i in range(500)]
     posterity.save(tables.from_table(names, mean, sd), tmp_path / "q.safetensors")
-    tables.write(posterity.load(tmp_path / "q.safetensors"), tmp_path / f"q.{suffix}")
-    q = tables.read(tmp_path / f"q.{suffix}")
+    tables.write(posterity.load(tmp_path / "q.safetensors"), tmp_path / "q.csv")
+    q = tables.read(tmp_path / "q.csv")
     told = tables.to_table(q)
     assert (told["names"], told["mean"], told["sd"]) == (names, mean.tolist(), sd.tolist())
-    with open(tmp_path / f"q.{suffix}") as file:
+    with open(tmp_path / "q.csv") as file:
         assert repr(float(mean[7])) in file.read()
 
 
-@pytest.mark.parametrize("suffix", ["csv", "json"])
-def test_what_was_no_table_comes_back_within_rounding(tmp_path, suffix):
+def test_what_was_no_table_comes_back_within_rounding(tmp_path):
     rng = np.random.default_rng(2)
     q = DiagonalGaussian(rng.normal(size=99), rng.gamma(2, size=99))
-    tables.write(q, tmp_path / f"q.{suffix}")
-    back = tables.read(tmp_path / f"q.{suffix}")
+    tables.write(q, tmp_path / "q.csv")
+    back = tables.read(tmp_path / "q.csv")
     np.testing.assert_allclose(back.precision_mean, q.precision_mean, rtol=5e-15)
     np.testing.assert_allclose(back.precision, q.precision, rtol=5e-15)
 
@@ -123,30 +121,11 @@ def test_a_covariance_goes_out_and_comes_back(tmp_path):
     csv, matrix, json_ = (tmp_path / n for n in ("q.csv", "v.csv", "q.json"))
     tables.write(q, csv, covariance=matrix)
     tables.write(q, json_)
-    for back in (tables.read(csv, covariance=matrix), tables.read(json_)):
-        assert back.names == q.names
-        np.testing.assert_allclose(back.mean, q.mean, rtol=1e-13)
-        np.testing.assert_allclose(back.covariance, q.covariance, rtol=1e-13)
-
-
-def test_json_by_name_and_by_place(put):
-    named = {"mean": {"a": 1, "b": 2.5}, "sd": {"b": 0.5, "a": 0.1}}
-    q = tables.read(put(json.dumps(named), "t.json"))
-    np.testing.assert_allclose(q.variance, [0.01, 0.25])
-    listed = {"names": ["a", "b"], "mean": [1, 2.5], "covariance": [[0.01, 0], [0, 0.25]]}
-    r = tables.read(put(json.dumps(listed), "t.json"))
-    np.testing.assert_allclose(r.covariance, np.diag(q.variance))
-    assert q.names == r.names == ("a", "b")
-
-
-@pytest.mark.parametrize(("family", "kind"), [("gamma", Gamma), ("beta", Beta)])
-def test_other_families_have_these_moments(tmp_path, family, kind):
-    q = tables.from_table(["p", "q"], [0.25, 0.5], [0.125, 0.1], family=family)
-    assert isinstance(q, Product) and {type(block) for block in q.blocks.values()} == {kind}
-    told = tables.to_table(q)
-    assert (told["mean"], told["sd"]) == ([0.25, 0.5], [0.125, 0.1])
-    tables.write(q, tmp_path / "q.json")
-    assert tables.to_table(tables.read(tmp_path / "q.json")) == told
+    back = tables.read(csv, covariance=matrix)
+    assert back.names == q.names
+    np.testing.assert_allclose(back.mean, q.mean, rtol=1e-13)
+    np.testing.assert_allclose(back.covariance, q.covariance, rtol=1e-13)
+    assert json.loads(json_.read_text()) == tables.to_table(q)
 
 
 @pytest.mark.parametrize(
@@ -223,33 +202,6 @@ def test_what_is_wrong_is_said_and_where(put, words):
     assert words.split(" (")[0] in told and str(path) in told, told
 
 
-WRONG_JSON = {
-    "line 1, column 2": "{",
-    "NaN": '{"mean": {"a": NaN}, "sd": {"a": 1}}',
-    "['a'], one of them twice": '{"mean": {"a": 1, "a": 2}, "sd": {"a": 1}}',
-    "names differ": '{"mean": {"a": 1}, "sd": {"b": 1}}',
-    "neither or both": '{"mean": {"a": 1}}',
-    "names given both": '{"mean": [1], "sd": [1]}',
-    "not a list of numbers": '{"mean": {"a": true}, "sd": {"a": 1}}',
-    "numbers, in 1 rows of 1": '{"names": ["a"], "mean": [1], "covariance": [[1, 0]]}',
-    "keys ['sigma']": '{"mean": {"a": 1}, "sd": {"a": 1}, "sigma": 1}',
-    "not positive definite": '{"names": ["a", "b"], "mean": [0, 0], "covariance": [[1, 1], '
-    "[1, 1]]}",
-    "one way and": '{"names": ["a", "b"], "mean": [0, 0], "covariance": [[1, 0.5], [0.4, 1]]}',
-    "family='t'": '{"mean": {"a": 1}, "sd": {"a": 1}, "family": "t"}',
-    "no object": "[]",
-    "come twice": '{"names": ["a", "a"], "mean": [0, 0], "sd": [1, 1]}',
-}
-
-
-@pytest.mark.parametrize("words", WRONG_JSON)
-def test_what_is_wrong_with_json_is_said(put, words):
-    path = put(WRONG_JSON[words], "t.json")
-    with pytest.raises(errors.PosterityError) as raised:
-        tables.read(path)
-    assert words in str(raised.value) and str(path) in str(raised.value)
-
-
 def test_folders_pipes_and_nothing_are_no_tables(tmp_path):
     os.mkfifo(tmp_path / "pipe.csv")
     for path in (tmp_path, tmp_path / "pipe.csv", tmp_path / "none.csv", tmp_path / "a\0b.csv"):
@@ -271,12 +223,14 @@ def test_a_covariance_has_the_names_of_the_means_and_their_deviations(put):
             tables.read(means, covariance=put(text, "w.csv"))
 
 
-def test_moments_that_a_family_has_not_are_refused():
-    for family, mean, sd in (("gamma", -1.0, 1.0), ("beta", 0.5, 0.5), ("beta", 1.5, 0.1)):
-        with pytest.raises(errors.ParameterError, match="parameter 'a'"):
-            tables.from_table(["a"], [mean], [sd], family=family)
-    with pytest.raises(errors.UsageError, match="covariance for family 'diagonal'"):
-        tables.from_table(["a"], [1.0], covariance=[[1.0]], family="diagonal")
+def test_moments_that_no_gaussian_has_are_refused():
+    for sd, covariance, words in ((None, None, "neither"), ([1.0], [[1.0]], "both")):
+        with pytest.raises(errors.UsageError, match=words):
+            tables.from_table(["a"], [1.0], sd, covariance=covariance)
+    odd = {"not positive definite": [[1, 1], [1, 1]], "one way and": [[1, 0.5], [0.4, 1]]}
+    for words, matrix in odd.items():
+        with pytest.raises(errors.ParameterError, match=words):
+            tables.from_table(["a", "b"], [0, 0], covariance=matrix)
     for matrix in ([["x"]], [[1.0, 2.0], [3.0]]):
         with pytest.raises(errors.ParameterError, match="numbers, in 1 rows of 1"):
             tables.from_table(["a"], [1.0], covariance=matrix)

@@ -1,9 +1,8 @@
 """scikit-learn: fitted models as laws and ledgers, and back.
 
-Mixtures and topic models become plates with a prior, linear models Gaussians over coefficients, and
-Gaussian processes Gaussians over values at points. Names of columns (``feature_names_in_``) become
-names of coordinates. Settings such as tolerances and the random state are dropped. Numbers become
-float64. Tested with scikit-learn 1.9.
+Mixtures and topic models become plates with a prior, and linear models Gaussians over
+coefficients. Names of columns (``feature_names_in_``) become names of coordinates. Settings such as
+tolerances and the random state are dropped. Numbers become float64. Tested with scikit-learn 1.9.
 """
 
 from collections.abc import Sequence
@@ -11,14 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import solve_triangular
 
 from posterity import families
 from posterity.adapters import shared
-from posterity.adapters.laplace import of_covariance
 from posterity.adapters.plates import MEMBERS
 from posterity.adapters.shared import library
-from posterity.errors import StructureError, UsageError
 from posterity.families.names import names_of
 from posterity.ledger import Ledger
 
@@ -39,21 +35,19 @@ def from_estimator(
     Args:
         estimator: fitted ``BayesianRidge``, ``ARDRegression`` or ``LogisticRegression``, alone or
             at the end of a ``Pipeline`` of scalers, whose coefficients are returned in the units of
-            the raw columns; a ``GaussianProcessRegressor``; a ``BayesianGaussianMixture`` with
+            the raw columns; a ``BayesianGaussianMixture`` with
             ``covariance_type`` ``"full"`` or ``"diag"``; or a ``LatentDirichletAllocation``.
         x: data of the fit, which estimators do not store. They are needed for the curvature at a
-            logistic mode (mackay1992) and the variance of an intercept. For a Gaussian process,
-            points (m, d).
+            logistic mode (mackay1992) and the variance of an intercept.
         y: labels of a ``LogisticRegression``.
         sample_weight: weights of the fit, if it had any.
-        names: names of a Gaussian process's points, a mixture's columns or a topic's words; by
-            default those of the estimator. Not allowed for a linear model.
+        names: names of a mixture's columns or a topic's words; by default those of the estimator.
+            Not allowed for a linear model.
 
     Returns:
         A :class:`Gaussian` over ``intercept`` and the columns, conditional on the fitted noise and
         prior precisions. Log odds are of the second class against the first; with more classes
-        names are ``class:column``. For a Gaussian process, a :class:`Gaussian` over values of the
-        function, without noise; for mixtures and topics a :class:`Plate`.
+        names are ``class:column``. For mixtures and topics a :class:`Plate`.
 
     Raises:
         UsageError: for an estimator that is not fitted or not supported, data that are missing or
@@ -181,57 +175,15 @@ def _laws(estimator: Any, data: shared.Data) -> shared.Laws:
 
     if isinstance(estimator, (*sklearn_linear.KNOWN, sklearn.pipeline.Pipeline)):
         return sklearn_linear.laws(estimator, data)
-    if isinstance(estimator, sklearn.gaussian_process.GaussianProcessRegressor):
-        return _gaussian_process(estimator, data)
     if isinstance(estimator, sklearn_plates.KNOWN):
         return sklearn_plates.laws(estimator, data)
     expected = "a fitted BayesianGaussianMixture, LatentDirichletAllocation, BayesianRidge, "
-    expected += "ARDRegression, LogisticRegression or GaussianProcessRegressor"
+    expected += "ARDRegression or LogisticRegression"
     fix = "Others are point estimates, or without an adapter: build the family by hand."
     raise shared.unsupported(estimator, expected, fix)
 
 
-def _gaussian_process(model: Any, data: shared.Data) -> shared.Laws:
-    """Return prior and posterior of a function's values at points (m, d), in the response's units.
-
-    Values at points that two sites share, such as inducing points, mean the same at both; a whole
-    process has no finite set of parameters. The noise of a ``WhiteKernel``, which ``predict`` adds
-    to its covariance, is left out. With ``normalize_y=True`` the prior would depend on the data, so
-    there is no ledger.
-    """
-    place = "the Gaussian process"
-    shared.check_fitted(model, "X_train_")
-    if data.x is None:
-        raise UsageError(
-            found="a Gaussian process without points",
-            expected="x, the points (m, d) whose values are the coordinates",
-        )
-    if np.ndim(model.alpha_) != 1 or (data.site is not None and model.normalize_y):
-        normed = f"with normalize_y={model.normalize_y}"
-        raise StructureError(
-            found=f"a Gaussian process of responses {np.shape(model.alpha_)} {normed}",
-            expected="one response, and for a ledger a prior that does not depend on data",
-            fix="Fit one process a response; for a ledger with normalize_y=False, optimizer=None.",
-        )
-    columns = shared.columns_of(model, np.shape(model.X_train_)[1])
-    x = shared.table(data.x, columns, place, by_name=hasattr(model, "feature_names_in_"))
-    names: Any = data.names and list(data.names)
-    if names is None:
-        names = [f"f({', '.join(f'{value:.6g}' for value in row)})" for row in x]
-        names = names if len(set(names)) == len(names) else [f"f{k}" for k in range(len(x))]
-    around = model.kernel_(x, x)
-    across = model.kernel_(x, model.X_train_)
-    prior = None
-    if data.site is not None:
-        prior = of_covariance(np.zeros(len(x)), around, names, f"the prior of {place}")
-    mean = across @ model.alpha_
-    half = solve_triangular(model.L_, across.T, lower=True)
-    scale, level = (float(np.ravel(v)[0]) for v in (model._y_train_std, model._y_train_mean))
-    covariance = scale**2 * (around - half.T @ half)
-    return shared.Laws(of_covariance(scale * mean + level, covariance, names, place), prior)
-
-
 def _library() -> Any:
-    modules = ("mixture", "decomposition", "pipeline", "gaussian_process")
+    modules = ("mixture", "decomposition", "pipeline")
     named = [f"sklearn.{module}" for module in modules]
     return library(*named, extra="sklearn", package="scikit-learn")

@@ -61,8 +61,14 @@ class Namespace:
         return self.solve_vectors(matrices, vectors)
 
     def inverse_positive(self, matrices: Real) -> Real:
-        """Inverses of positive definite matrices, symmetric to the last bit."""
-        inverse = np.linalg.inv(matrices)
+        """Inverses of positive definite matrices, symmetric to the last bit; NaN of others, if one
+        of them is singular.
+        """
+        try:
+            inverse = np.linalg.inv(matrices)
+        except np.linalg.LinAlgError:
+            none = np.isnan(self.cholesky(matrices)).any((-2, -1), keepdims=True)
+            inverse = np.linalg.inv(np.where(none, np.nan, matrices))
         return (inverse + np.swapaxes(inverse, -1, -2)) / 2
 
     def solve(self, matrices: Real, columns: Real) -> Real:

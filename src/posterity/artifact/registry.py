@@ -135,9 +135,7 @@ def check_names(kind: str, fields: dict[str, Any], names: Iterable[str]) -> None
     """Raise an ArtifactError unless a node has exactly these fields."""
     if fields.keys() != set(names):
         raise ArtifactError(
-            found=f"a {kind} of {sorted(fields)}",
-            expected=f"{sorted(names)}",
-            fix=RELEASE,
+            found=f"a {kind} of {sorted(fields)}", expected=f"{sorted(names)}", fix=RELEASE
         )
 
 

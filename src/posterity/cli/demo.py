@@ -20,7 +20,6 @@ from posterity.cli.options import Settings
 from posterity.cli.report import group, table
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.fusion import Fusion
-from posterity.reporting.plots import plot_matching
 from posterity.status import Progress
 
 FILES = {
@@ -29,10 +28,9 @@ FILES = {
     "report.json": "the figures above",
 }
 TITLE = """\
-Handwritten digits at six sites: which components are the same?
-Above a column is the digit that most of its held-out images show (digits, where none is half of
-them), and how many do. Pictures are means of images, drawn from the sites' own data: no file has
-them."""
+Handwritten digits at six sites: a row is a site, a column a fused component, and a cell the mean of
+the images of the site's own component that became this one; orange if the match is doubtful. Images
+are drawn from the sites' own data: no file has them."""
 
 
 def _report(data: Data) -> Any:
@@ -91,11 +89,11 @@ def _run(data: "Deal", folder: Path, moved: Any, local: int = 12, pooled: int = 
         moved(Progress(step + 1, steps))
     ledgers = {site: posterity.load(folder / f"{site}.safetensors") for site in data.images}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the plot shows ambiguous matches
+        warnings.simplefilter("ignore", UserWarning)  # the picture shows doubtful matches
         fusion = posterity.fuse(ledgers, rule="product")
     assert fusion.ledger is not None, "a product has one"
     posterity.save(fusion.ledger, folder / "fused.safetensors")
-    draw(fusion, ledgers, data, folder / "matching.png")
+    draw(fusion, means(fusion, ledgers, data), folder / "matching.png")
     moved(Progress(steps - 1, steps))
     together = np.concatenate(list(data.images.values()))
     everything = to_ledger(fit(features(together), pooled), "pooled")
@@ -206,50 +204,42 @@ def labels(ledger: Any, data: Deal) -> np.ndarray:
     return estimator.predict(features(data.held_out))
 
 
-def draw(fusion: Fusion, ledgers: dict[str, Any], data: Deal, path: Path) -> None:
-    """Draw the matching, with the mean image of each component.
+def means(fusion: Fusion, ledgers: dict[str, Any], data: Deal) -> np.ndarray:
+    """Return mean images (sites, components, 8, 8) of each site's part of each fused component; NaN
+    where the site has none.
 
-    Only the demo can do this, since it has all sites' images, and digits of the held-out ones; the
-    files have neither. The matches and their margins are computed from the files.
+    Only the demo can do this, since it has all sites' images; the files have none.
     """
     from posterity.adapters.sklearn import to_estimator
 
-    def mean(sums, counts):
-        return sums / np.maximum(counts, np.finfo(float).tiny)[:, None, None]
-
-    ink = np.zeros((fusion.components, 8, 8))
-    count = np.zeros(fusion.components)
-    drawn = {}
-    for site, label in fusion.matching.items():
+    ink = np.zeros((len(ledgers), fusion.components, 8, 8))
+    count = np.zeros((len(ledgers), fusion.components, 1, 1))
+    for row, (site, label) in enumerate(fusion.matching.items()):
         estimator: Any = to_estimator(ledgers[site])
-        held = estimator.predict_proba(features(data.images[site]))
-        sums = np.tensordot(held.T, data.images[site], 1)
-        used = label >= 0
-        drawn[site] = mean(sums, held.sum(0))
-        np.add.at(ink, label[used], sums[used])
-        np.add.at(count, label[used], held.sum(0)[used])
-    shown = np.zeros((fusion.components, 10), dtype=int)
-    np.add.at(shown, (labels(fusion.ledger, data), data.truth), 1)
-    plot_matching(
-        fusion,
-        path,
-        images=drawn,
-        fused_images=mean(ink, count),
-        names=[name(row) for row in shown],
-        title=TITLE,
-    )
+        held = estimator.predict_proba(features(data.images[site])).T[label >= 0]
+        kept = label[label >= 0]
+        np.add.at(ink[row], kept, np.tensordot(held, data.images[site], 1))
+        np.add.at(count[row], kept, held.sum(1)[:, None, None])
+    return np.divide(ink, count, out=np.full_like(ink, np.nan), where=count > 0)
 
 
-def name(counts: Any) -> str:
-    r"""Return the fewest digits that half of some images show, by counts (10,), and their share.
+def draw(fusion: Fusion, drawn: np.ndarray, path: Path) -> None:
+    """Draw mean images (sites, components, 8, 8), components of most sites first."""
+    from matplotlib.figure import Figure
 
-    >>> import numpy as np
-    >>> name(np.bincount([7, 7, 2], minlength=10)), name(np.zeros(10))
-    ('7\n67 %', '–')
-    """
-    if not counts.any():
-        return "–"
-    digits = np.argsort(-counts, kind="stable")
-    reached = np.cumsum(counts[digits]) / counts.sum()
-    last = int(np.argmax(reached >= 0.5))
-    return f"{', '.join(map(str, digits[: last + 1]))}\n{100 * reached[last]:.0f} %"
+    held = ~np.isnan(drawn).any((2, 3))
+    order = np.argsort(-held.sum(0), kind="stable")
+    sites = list(fusion.matching)
+    doubtful = {(s, fusion.matching[s][k]) for s, k, _ in fusion.plates[""].ambiguous()}
+    figure = Figure(figsize=(0.6 * len(order) + 1, 0.6 * len(sites) + 0.8), layout="constrained")
+    figure.suptitle(TITLE, fontsize=9)
+    axes = figure.subplots(*held.shape, squeeze=False)
+    for row, site in enumerate(sites):
+        axes[row, 0].set_ylabel(site, rotation=0, ha="right", va="center", fontsize=9)
+        for cell, component in zip(axes[row], order, strict=True):
+            cell.set(xticks=[], yticks=[])
+            cell.spines[:].set_visible(False)
+            if held[row, component]:
+                shade = "Oranges" if (site, component) in doubtful else "gray_r"
+                cell.imshow(drawn[row, component], cmap=shade, vmin=0, vmax=1)
+    figure.savefig(path, dpi=150)

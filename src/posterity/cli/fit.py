@@ -37,8 +37,7 @@ def fit(settings: Settings) -> Data:
     paths = settings.files if several else (settings.single("data.file"),)
     prior = settings.path("prior.file")
     if several and settings["site"] is None:
-        tables = ", ".join(map(str, paths))
-        raise incomplete(f"the imputed tables {tables}", "the name of their --site")
+        raise incomplete(f"{len(paths)} imputed tables", "the name of their --site")
     recipe, reading = requested(settings)
     before = None
     if prior is not None:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from posterity.artifact import aligned
 from posterity.cli import files, report
-from posterity.cli.options import Settings, incomplete
+from posterity.cli.options import Settings
 from posterity.cli.report import alarming, first, listed, short, status_of
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.errors import UsageError
@@ -44,7 +44,6 @@ def _report(data: Data) -> report.Group:
     if data["one_shot"] is not None:
         far = f"about {data['one_shot']:.2g} nats from" if data["one_shot"] else "it is"
         parts.append(f"In one shot: {far} the posterior of all records.")
-    parts.append(report.wrote("Drew the matching in", data["plot"]))
     for path, plate in data["plates"].items():
         parts += ["", *_plate_report(path, plate, network is None)]
     count = len(data["warnings"])
@@ -117,14 +116,10 @@ def fuse(settings: Settings) -> Data:
         raise UsageError(found="no files", expected="posteriors of at least two sites")
     paths = [path for name in named for path in plans.files(name)]
     settings.check_outputs(*paths)
-    plate = settings["plate"]
-    plot = settings.path("output.plot")
     personal = settings["model.personal"]
     pooled = personal not in (None, False)
     checkpoint = settings.checkpoint
     asked = settings.path("output.checkpoint") if pooled else checkpoint  # there nothing is resumed
-    if plate is not None and plot is None:
-        raise incomplete(f"--plate {plate}", "--plot FILE")
     options = {name: settings[name] for name in OF_FUSE}
     prior = settings.path("prior.file")
     budget = settings["budget"]
@@ -149,17 +144,12 @@ def fuse(settings: Settings) -> Data:
         )
     result: Any = fusion.posterior if fusion.ledger is None else fusion.ledger
     known = distance_of_pooled(fusion, inputs) if pooled else distance_of(fusion, inputs)
-    if plot is not None:  # before the result: if drawing fails, no file is left
-        from posterity.reporting.plots import plot_matching
-
-        plot_matching(fusion, plot, plate=plate)
     listed = inputs.listed
     written = files.write(result, settings.output, "fuse", provenance_of(fusion, inputs, options))
     checkpoint.unlink(missing_ok=True)
     unlisted = f"digests and matching of the first {listed} of {len(paths)} files only"
     return {
         **written,
-        "plot": plot,
         "rule": fusion.rule.value,
         "why": fusion.why,
         "divergence": fusion.divergence.value,

@@ -9,7 +9,7 @@ from rich.tree import Tree
 
 from posterity.cli import files
 from posterity.cli.options import Settings
-from posterity.cli.report import Group, first, group, listed, short, table
+from posterity.cli.report import Group, group, listed, short, table
 from posterity.cli.streams import Data, printable, verb
 from posterity.errors import ArtifactError, StructureError
 from posterity.reporting.contents import of_posterior, without_posterior
@@ -28,7 +28,7 @@ def inspected(file: Path) -> Data:
 
 
 def report(data: Data) -> Group:
-    """Return facts, then the tree of the file, its sites and its coefficients."""
+    """Return facts, then the tree of the file and its sites."""
     facts = Table.grid("", "", padding=(0, 2))
     facts.columns[1].overflow = "fold"
     for name, value in _facts(data):
@@ -40,9 +40,6 @@ def report(data: Data) -> Group:
             contributes = "no (forgotten)" if entry["forgotten"] else "yes"
             rows.add_row(printable(site), str(entry["epoch"]), str(entry["sequence"]), contributes)
         parts += ["", rows]
-    if data.get("coefficients"):
-        headers = table("coefficient", "mean", "sd", "95 % interval")
-        parts += ["", first(list(enumerate(data["coefficients"])), headers, _coefficient_cells)]
     return group(*parts)
 
 
@@ -62,14 +59,6 @@ def _facts(data: Data) -> Iterator[tuple[str, Any]]:
             yield name.replace("_", " "), value
     if data.get("inputs"):
         yield "columns", listed(data["inputs"])
-
-
-def _coefficient_cells(numbered: tuple[int, Data]) -> tuple[str, ...]:
-    place, row = numbered
-    name = str(place) if row["name"] is None else row["name"]
-    block = f"{row['block']}: " if row["block"] else ""
-    interval = " to ".join(map(short, row["interval"]))
-    return printable(block + name), short(row["mean"]), short(row["sd"]), interval
 
 
 def _tree(node: Data, name: str = "") -> Tree:
@@ -103,5 +92,5 @@ def _label(node: Data) -> str:
 
 @verb(report)
 def inspect(settings: Settings) -> Data:
-    """Check a file and print its contents; of Gaussian coefficients mean, sd and 95 % interval."""
+    """Check a file and print its contents."""
     return inspected(*settings.arguments("a file"))

@@ -97,10 +97,6 @@ class Settings:
         from posterity.cli import files  # imports NumPy
 
         files.check_outputs(outputs, [*self.inputs, *inputs])
-        if self.has("output.plot") and (plot := self.path("output.plot")) is not None:
-            from posterity.reporting.plots import check_format
-
-            check_format(plot)
 
     def table(self, name: str, *but: str) -> dict[str, Any]:
         """Return the values of a table, by key, without the keys ``but``."""

@@ -80,7 +80,7 @@ def status_of(status: Status, **more: float | int | None) -> Data:
 
 
 def wrote(what: str, path: str | None) -> str | None:
-    """Return a line on a written plot or other file, or None without a path."""
+    """Return a line on a written file, or None without a path."""
     return None if path is None else f"{what} {printable(path)}"
 
 

@@ -8,17 +8,17 @@ from posterity.cli import files
 from posterity.cli.options import Settings, conflict, incomplete
 from posterity.cli.report import Group, group, parameters, wrote
 from posterity.cli.streams import Data, printable, verb
-from posterity.errors import StructureError, within
+from posterity.errors import StructureError
 from posterity.families import names
 from posterity.reporting.summary import summarise
 from posterity.reporting.words import ratios_of
 from posterity.runtime.files import write_file
 from posterity.runtime.text import typed
 from posterity.tabular.reading import names_in_r
-from posterity.tabular.recipe import RECIPE, recipe_in
+from posterity.tabular.recipe import recipe_in
 from posterity.tabular.sites import as_provenance
 from posterity.tabular.tables import to_ledger, to_table, write
-from posterity.tabular.tables.files import Moments, as_csv, law_of, of_sites, read_moments
+from posterity.tabular.tables.files import as_csv, law_of, of_sites, read_moments
 from posterity.tabular.units import suspicious
 
 GRAPH = ".onnx"
@@ -49,12 +49,9 @@ def import_(settings: Settings) -> Data:
         raise incomplete("a column of studies", "--flat-prior")
     if several and site is not None:
         raise conflict("--site", "a column of studies, which names the sites")
-    if several and settings["family"] is not None:
-        raise conflict("--family", "a column of studies, whose estimates are normal")
     if not several and site is None and (prior is not None or flat_prior):
         raise incomplete("--prior" if prior else "--flat-prior", "--site NAME")
-    record = {"table": table.name, **_recipe(moments, table)}
-    record |= {"flat prior": "true"} if flat_prior else {}
+    record = {"table": table.name, **({"flat prior": "true"} if flat_prior else {})}
     before = about = None
     if prior is not None:
         before, about = files.read_prior(prior)
@@ -72,8 +69,8 @@ def import_(settings: Settings) -> Data:
         called = [f"{own}: {name}" for own, name in zip(moments.sites, moments.names, strict=True)]
         each = zip(called, moments.mean, moments.sd, strict=True)
     else:
-        result = law_of(moments, table, settings["family"])
-        recipe = recipe_in(about.provenance) if about and moments.recipe is None else None
+        result = law_of(moments, table)
+        recipe = recipe_in(about.provenance) if about else None
         if recipe is not None:
             given = names.names_of(result).get("", ())
             known = names_in_r(recipe)
@@ -98,14 +95,6 @@ def import_(settings: Settings) -> Data:
         "parameters": [{"name": name, "mean": mean, "sd": sd} for name, mean, sd in each],
         "notes": notes,
     }
-
-
-def _recipe(moments: Moments, table: Path) -> dict[str, str]:
-    """Return the recipe in a table of moments as provenance; errors name the file."""
-    if moments.recipe is None:
-        return {}
-    with within(f"table {str(table)!r}"):
-        return as_provenance(recipe_in({RECIPE: json.dumps(moments.recipe)}))
 
 
 def _graph(path: Path, output: Path) -> Data:

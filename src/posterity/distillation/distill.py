@@ -36,7 +36,6 @@ from posterity.networks.predictive import Prediction, divergence
 from posterity.runtime.fingerprint import digest
 from posterity.runtime.interrupts import deferred
 from posterity.runtime.programs import jitted
-from posterity.runtime.text import html
 from posterity.runtime.tracing import as_found, traced
 from posterity.status import Progress, ProgressCallback, Status
 
@@ -95,9 +94,6 @@ class Distillation:
 
     def __repr__(self) -> str:
         return f"Distillation({self.student!r}, {self.status})"
-
-    def _repr_html_(self) -> str:
-        return html(self, "line")
 
 
 @as_found()

@@ -29,7 +29,6 @@ from posterity.models.forward import Forward
 from posterity.models.tables import distinct
 from posterity.networks.predictive import Prediction
 from posterity.runtime.programs import jitted
-from posterity.runtime.text import html
 
 ROWS = 4096  # Inputs per call of the compiled network
 NETWORK = Constraint(
@@ -132,9 +131,6 @@ class Student:
     def __repr__(self) -> str:
         split = ", split" if self.head.split else ""
         return f"Student({self.summary}, {self.head.likelihood}{split})"
-
-    def _repr_html_(self) -> str:
-        return html(self, "line")
 
 
 @functools.partial(jitted, static_argnums=0)

@@ -10,7 +10,6 @@ from posterity.families.distribution import Distribution as Distribution
 from posterity.families.gamma import Gamma as Gamma
 from posterity.families.gaussian import Gaussian as Gaussian
 from posterity.families.hidden_markov import HiddenMarkov as HiddenMarkov
-from posterity.families.low_rank_gaussian import LowRankGaussian as LowRankGaussian
 from posterity.families.mixture import Mixture as Mixture
 from posterity.families.network import Network as Network
 from posterity.families.normal_gamma import NormalGamma as NormalGamma

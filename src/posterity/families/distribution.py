@@ -2,7 +2,6 @@
 
 import abc
 import dataclasses
-import inspect
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self
@@ -36,7 +35,6 @@ from posterity.families.names import (
 from posterity.families.supports import map_supports
 from posterity.runtime.jax_loaded import is_jax
 from posterity.runtime.lazy import jax, jnp
-from posterity.runtime.text import html
 
 
 class Members(NamedTuple):
@@ -71,15 +69,10 @@ class Distribution(Node, abc.ABC):
         """Make a law from its textbook parameters."""
 
     def standard_parameters(self) -> dict[str, Any]:
-        """Return the textbook parameters by the argument names of ``from_standard``; a UsageError
-        if the law's fields differ from these and the method is not overridden.
+        """Return the textbook parameters by the argument names of ``from_standard``: those of the
+        law's fields, unless a class overrides the method.
         """
-        names = [field.name for field in dataclasses.fields(self)]
-        try:
-            inspect.signature(type(self).from_standard).bind(**dict.fromkeys(names))
-        except TypeError:
-            raise unsaid(self, "standard_parameters") from None
-        return {name: getattr(self, name) for name in names}
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     @property
     @abc.abstractmethod
@@ -111,9 +104,6 @@ class Distribution(Node, abc.ABC):
         Gaussian(d=2, age=1 ± 1, dose=2 ± 2)
         """
         return described(self)
-
-    def _repr_html_(self) -> str:
-        return html(self, "law")
 
     def _described(self, numbers: bool) -> str:
         """Return a one-line description of the law and its parts, with ``numbers`` also moments."""

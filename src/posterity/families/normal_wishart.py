@@ -1,21 +1,16 @@
 """The Normal-Wishart family."""
 
-import math
 from typing import ClassVar, Self
 
 import numpy as np
 
 from posterity.arrays.leaves import known_at_rest
 from posterity.arrays.linear_algebra import (
-    half_vectorize,
-    outer,
     quadratic,
     symmetric,
-    unhalf_vectorize,
 )
-from posterity.arrays.namespace import NUMPY, namespace
+from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import ArrayLike, Bool, Flat, Float, Floats, KeyArray, Real, Shape
-from posterity.families.base import Evaluated
 from posterity.families.coordinates import (
     ABOVE_MINUS_ONE,
     POSITIVE,
@@ -142,43 +137,6 @@ class NormalWishart(NormalPrecision):
             precision_mean=located,
             scatter=-precision / 2,
         )
-
-    def evaluated(self, vector: Float[np.ndarray, "n dim"]) -> Evaluated:
-        """Compute :meth:`log_normalizer` and :attr:`mean_parameters` in a third of their calls."""
-        size, (kappa, degrees) = self.own_size, vector[:, :2].T
-        weighted = vector[:, 2 : 2 + size]
-        flat = vector[:, 2 + size :]
-        mean = weighted / kappa[:, None]
-        half = (degrees + size) / 2
-        inverse_scale = unhalf_vectorize(flat, size)
-        inverse_scale -= weighted[:, :, None] * mean[:, None, :]
-        roots = NUMPY.cholesky(inverse_scale).reshape(-1, size**2)[:, :: size + 1]
-        logs = size * math.log(2) - 2 * np.log(roots).sum(1)
-        potential = half * logs + NUMPY.multigammaln(half, size) - size / 2 * np.log(kappa)
-
-        def gradient() -> Float[np.ndarray, "n dim"]:
-            inverse_scale[np.isnan(logs)] = np.nan  # not positive definite, perhaps singular
-            precision = np.linalg.inv(inverse_scale)
-            precision *= (2 * half)[:, None, None]
-            out = np.empty(vector.shape)
-            out[:, 2 : 2 + size] = located = (precision @ mean[:, :, None])[:, :, 0]
-            out[:, 0] = (size / kappa + (located * mean).sum(1)) / -2
-            out[:, 1] = (NUMPY.multidigamma(half, size) + logs) / 2
-            out[:, 2 + size :] = half_vectorize(precision) / -2
-            return out
-
-        return potential, gradient
-
-    def centred(self, vector: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n dim"]:
-        """Set means to zero and the scatter to that about the mean."""
-        size = self.own_size
-        kappa = vector[:, :1]
-        out = vector.copy()
-        mean = vector[:, 2 : 2 + size] / kappa
-        scatter = unhalf_vectorize(vector[:, 2 + size :], size)
-        scatter -= kappa[:, :, None] * outer(mean)
-        out[:, 2 : 2 + size], out[:, 2 + size :] = 0.0, half_vectorize(scatter)
-        return out
 
     def with_mean_parameters(self, vector: Flat) -> Self:
         """Solve for the precision as in the Wishart, then for ``m`` and ``κ``."""

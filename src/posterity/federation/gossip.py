@@ -151,7 +151,6 @@ class OverGraph(Schedule):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", Network.from_graph(self.graph))
-        self.walk.checked(self.network)
 
     def hop(self, at: str, before: str | None, *, key: KeyArray) -> str:
         """Return the next site of the walk from ``at``, with ``before`` as the previous site."""
@@ -159,7 +158,7 @@ class OverGraph(Schedule):
         numbers = (NOWHERE if name is None else index_of(name, names) for name in (at, before))
         state = WalkState(*(np.array([number], np.int32) for number in numbers))
         drawn = np.array([bits(fold_in(key, 1))], np.uint32)
-        return names[int(self._checked.move(self.network, state, drawn).position[0])]
+        return names[int(self.walk.move(self.network, state, drawn).position[0])]
 
     @functools.cached_property
     def cover(self) -> int:
@@ -189,10 +188,6 @@ class OverGraph(Schedule):
         """The cover time in words, with its accuracy."""
         return f"{'more than' if self.cover == LONGEST else 'about'} {self.cover}"
 
-    @functools.cached_property
-    def _checked(self) -> Walk:
-        return self.walk.checked(self.network)
-
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
@@ -208,7 +203,7 @@ class Gossip(OverGraph):
     Args:
         graph: undirected, connected networkx graph whose nodes are the sites.
         walk: :class:`MetropolisHastings`, as in gong2021, which visits all sites equally often;
-            or :class:`WeightedMetropolisHastings` or :class:`NonBacktracking`.
+            or :class:`NonBacktracking`.
         start: name of the first site; by default it is drawn uniformly.
 
     Source: gong2021, algorithm 1.

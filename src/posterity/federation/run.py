@@ -23,7 +23,7 @@ from posterity.federation.state import State, Visit, leave
 from posterity.federation.status import is_final, status_of
 from posterity.ledger import Ledger
 from posterity.runtime.sharing import History
-from posterity.runtime.text import cut, html, listed
+from posterity.runtime.text import cut, listed
 from posterity.runtime.tracing import as_found
 from posterity.status import Progress, ProgressCallback, Status
 
@@ -70,9 +70,6 @@ class Run(Position):
             return cut(f"Run({step}, {count}; {law})")
         except Exception:
             return f"{type(self).__name__}(?)"
-
-    def _repr_html_(self) -> str:
-        return html(self, "run")
 
     @functools.cached_property
     def population(self) -> "Population":

@@ -66,7 +66,6 @@ GRAPHS = {"complete": graphs.complete, "ring": graphs.ring, "star": graphs.star}
 WALKS: dict[str, Callable[..., Any]] = {
     "metropolis-hastings": graphs.MetropolisHastings,
     "non-backtracking": graphs.NonBacktracking,
-    "weighted": graphs.WeightedMetropolisHastings,
 }
 GROUP = "posterity.models"
 """Group of the entry points by which installed packages provide models: each is a callable that is

@@ -18,7 +18,7 @@ from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Rule
 from posterity.fusion.scale import Scale, scales_of
 from posterity.ledger import Ledger
-from posterity.runtime.text import clean, cut, html
+from posterity.runtime.text import clean, cut
 from posterity.status import Status
 
 if TYPE_CHECKING:
@@ -73,9 +73,6 @@ class Fusion:
             return cut(f"{type(self).__name__}({'; '.join(map(clean, parts))})")
         except Exception:
             return f"{type(self).__name__}(?)"
-
-    def _repr_html_(self) -> str:
-        return html(self, "fusion")
 
     @property
     def warnings(self) -> tuple[str, ...]:

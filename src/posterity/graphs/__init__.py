@@ -11,4 +11,3 @@ from posterity.graphs.topology import Network as Network
 from posterity.graphs.walks import MetropolisHastings as MetropolisHastings
 from posterity.graphs.walks import NonBacktracking as NonBacktracking
 from posterity.graphs.walks import Walk as Walk
-from posterity.graphs.walks import WeightedMetropolisHastings as WeightedMetropolisHastings

@@ -43,7 +43,6 @@ def cover_times(
     limit = _default_limit(network, walk) if limit is None else limit
     key, state = begin(network, walk, key, start, repetitions)
     state = WalkState(*map(np.asarray, state))
-    walk = walk.checked(network)
     hop = 0
     numbers = range(network.size) if sites is None else [network.number(site) for site in sites]
     visited = np.ones((repetitions, network.size), bool)

@@ -1,16 +1,15 @@
 """Random walks of tokens over a network, as pure functions of random bits."""
 
 import abc
-from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.tree import Setting, static
+from posterity.arrays.tree import Setting
 from posterity.arrays.typing import Float, Int, KeyArray, Real, UInt32
-from posterity.errors import ParameterError, StructureError, UsageError
-from posterity.graphs.topology import Network, Site, at, check_sites
+from posterity.errors import UsageError
+from posterity.graphs.topology import Network, Site, at
 from posterity.runtime.lazy import jax, jnp
 
 STRIDE = 64
@@ -45,10 +44,8 @@ class Walk(Setting):
     def init(self, network: Network, start: Site) -> WalkState:
         """Return the state of tokens at ``start``: a site's name, number, or an array of numbers.
 
-        Raises UsageError if there is no such site, and StructureError if the walk is for another
-        network.
+        Raises UsageError if there is no such site.
         """
-        self.checked(network)
         position = jnp.asarray(network.number(start), jnp.int32)
         return WalkState(position, jnp.full_like(position, NOWHERE))
 
@@ -71,10 +68,6 @@ class Walk(Setting):
     @abc.abstractmethod
     def stationary(self, network: Network) -> Float[np.ndarray, " K"]:
         """Return the share of hops that a long walk spends at each site."""
-
-    def checked(self, network: Network) -> "Walk":
-        """Return the walk for compiled code. Raises StructureError if it is for another network."""
-        return self
 
 
 class MetropolisHastings(Walk):
@@ -99,7 +92,7 @@ class MetropolisHastings(Walk):
         here = state.position
         low, degree = network.row(here)
         there = at(network.neighbours, low + _high_word(bits, degree))
-        ratio = self._ratio(there, here, network.row(there)[1], degree)
+        ratio = degree.astype(np.float32) / network.row(there)[1].astype(np.float32)
         uniform = (bits * degree.astype(np.uint32)).astype(np.float32) * np.float32(2.0**-32)
         # Rounding may turn the uniform number into 1, so moves of ratio 1 do not depend on it.
         return namespace(bits, here).np.where((ratio >= 1) | (uniform < ratio), there, here)
@@ -121,65 +114,6 @@ class MetropolisHastings(Walk):
     def stationary(self, network: Network) -> Float[np.ndarray, " K"]:
         """Return the share of hops that a long walk spends at each site."""
         return np.full(network.size, 1.0 / network.size)
-
-    def _ratio(self, there: Sites, here: Sites, degree_there: Sites, degree_here: Sites) -> Real:
-        """Return the acceptance ratio."""
-        return degree_here.astype(np.float32) / degree_there.astype(np.float32)
-
-
-class WeightedMetropolisHastings(MetropolisHastings):
-    """Metropolis-Hastings with visits in proportion to weights; not in gong2021.
-
-    For sites that should be visited more often, because they have more data or answer faster.
-    ``weights`` is a mapping from names to weights, or one weight per site in the network's order.
-    The acceptance probability is ``min(1, (w_j deg k) / (w_k deg j))``. Raises ParameterError if
-    weights are not positive and finite, or their ratio exceeds ``widest``, and StructureError
-    for a network of other sites.
-
-    >>> from posterity.graphs import Network, ring
-    >>> network = Network.from_graph(ring(3))
-    >>> WeightedMetropolisHastings([2.0, 1.0, 1.0]).stationary(network)
-    array([0.5 , 0.25, 0.25])
-    """
-
-    widest: ClassVar[float] = 1e6
-    """Largest ratio of two weights: 32 random bits do not resolve smaller probabilities."""
-    names: tuple[str, ...] | None = static()
-    weights: Float[Real, " K"]
-
-    def __init__(self, weights: Any):
-        named = isinstance(weights, Mapping)
-        self.names = tuple(sorted(weights)) if named else None
-        values = np.asarray([weights[n] for n in self.names or ()] if named else weights, float)
-        fits = values.ndim == 1 and values.size and bool(np.isfinite(values).all())
-        if not fits or not 0 < values.max() <= self.widest * values.min():
-            raise ParameterError(
-                found=f"weights {np.array2string(values, threshold=6)}",
-                expected=f"a positive, finite weight a site, all within a factor {self.widest:g}",
-            )
-        self.weights = values / values.max()
-
-    def checked(self, network: Network) -> "WeightedMetropolisHastings":
-        """Return the walk with weights by number, after checking that their sites match."""
-        size = np.shape(self.weights)[0]
-        if self.names is not None and network.names:
-            check_sites(self.names, network.names, "weights for")
-        if size != network.size:
-            raise StructureError(
-                found=f"{size} weights for {network.size} sites", expected="one weight a site"
-            )
-        return WeightedMetropolisHastings(self.weights) if self.names else self
-
-    def stationary(self, network: Network) -> Float[np.ndarray, " K"]:
-        """Return the normalised weights."""
-        weights = np.asarray(self.checked(network).weights, np.float64)
-        return weights / weights.sum()
-
-    def _ratio(self, there: Sites, here: Sites, degree_there: Sites, degree_here: Sites) -> Real:
-        weights = self.weights.astype(np.float32)
-        here = at(weights, here)
-        there = at(weights, there)
-        return there * degree_here.astype(np.float32) / (here * degree_there.astype(np.float32))
 
 
 class NonBacktracking(Walk):

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from posterity.families import Mixture
 from posterity.inference.modes import RULE
-from posterity.runtime.text import html
 from posterity.status import Status
 
 
@@ -108,9 +107,6 @@ class Pursuit:
             f"Pursuit({self.posterior.size} components, ELBO {self.elbo:.4g} ± "
             f"{self.standard_error:.2g}, {self.status.state}{self.status.scope})"
         )
-
-    def _repr_html_(self) -> str:
-        return html(self, "line") + html(self.posterior, "law")
 
     def __str__(self) -> str:
         lines = [str(row) for row in self.trace]

@@ -1,7 +1,6 @@
 """Charts in SVG: lines and points between axes, in the page's colours."""
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 
@@ -82,7 +81,7 @@ class Series:
         y: vertical positions.
         low: lower ends of error bars or of a band, if any.
         high: upper ends of these.
-        kind: ``points``, ``line`` or ``steps``.
+        kind: ``points`` or ``line``.
         colour: number of the colour, from 0.
         tips: text for each point, shown when the pointer or keyboard focus is on it.
     """
@@ -161,9 +160,6 @@ def _drawn(series: Series, across: Axis, up: Axis) -> Markup:
     colour = f"c{series.colour}"
     if series.kind != "points":
         points = [(x, y) for x, y, _ in places]
-        if series.kind == "steps":
-            corners = [[(x, y), (x, z)] for (_, y), (x, z) in itertools.pairwise(points)]
-            points = points[:1] + list(itertools.chain(*corners))
         parts = [line(points, f"line {colour}")] if points else []
         if low is not None and high is not None and points:
             ends = [(x, y_of(up, high[k])) for x, _, k in places]

@@ -1,8 +1,8 @@
-"""The contents of a file as data: its facts, recipe, families, sites and coefficients."""
+"""The contents of a file as data: its facts, recipe, families and sites."""
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from posterity.errors import ParameterError
 from posterity.families import Distribution
 from posterity.families.checks import check_proper
 from posterity.families.layers import Layers
-from posterity.families.names import parts_of
 from posterity.families.unconstrained import Supports
 from posterity.ledger import Ledger
 from posterity.runtime.text import count
@@ -54,8 +53,7 @@ def of_posterior(posterior: Any, about: Inspection) -> dict[str, Any]:
         check_proper(posterior, "")
     except ParameterError:
         proper = False
-    rows = list(_coefficients(posterior)) if proper else []
-    return data | {"proper": proper, "family": _outline(posterior), "coefficients": rows}
+    return data | {"proper": proper, "family": _outline(posterior)}
 
 
 def _student(student: Any, about: Inspection) -> dict[str, Any]:
@@ -106,23 +104,6 @@ def about_recipe(provenance: Mapping[str, str], posterior: Any, priors: int = 6)
     lines += (f"Note: {line}." for line in said(sites))
     known = json.loads(provenance[RECIPE])
     return {"recipe": known, "about": lines, "records": total.get("records")}
-
-
-def _coefficients(law: Any, level: float = 0.95, unnamed: int = 1000) -> Iterator[dict[str, Any]]:
-    """Yield mean, standard deviation and interval of each coordinate of a posterior's Gaussians.
-
-    Intervals are equal-tailed, of probability ``level``. More coordinates than ``unnamed``, of
-    which none has a name, are a network's, and are left out.
-    """
-    for path, part in parts_of(law):
-        single = part.gaussian and not part.batch_shape and part.network_layers is None
-        if not single or not (part.names or part.own_size <= unnamed):
-            continue
-        (marginal,) = part.marginals()
-        columns = (marginal.mean, marginal.sd, np.stack(marginal.interval(level), -1))
-        names = part.names or [None] * part.own_size
-        for name, mean, sd, interval in zip(names, *(own.tolist() for own in columns), strict=True):
-            yield {"block": path, "name": name, "mean": mean, "sd": sd, "interval": interval}
 
 
 def _described(node: Any, levels: int = 21) -> Any:

@@ -28,9 +28,7 @@ class Layout:
             one truth rarely do.
         contradictory: deviations from which they contradict each other: among a million numbers
             none of one truth is further out.
-        cells: largest numbers of sites and of components in the picture of a matching, and of sites
-            in that of a walk.
-        visits: number of visits that a reader can step through.
+        cells: largest numbers of sites and of components in the picture of a matching.
         points: number of points in a chart.
     """
 
@@ -53,7 +51,6 @@ class Layout:
     noticeable: float = 3.5
     contradictory: float = 6.0
     cells: int = 40
-    visits: int = 2000
     points: int = 600
 
 

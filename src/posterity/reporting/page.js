@@ -1,5 +1,5 @@
 "use strict";
-// The page of a report: tips, arrow keys, sites that are ticked off, and walks step by step.
+// The page of a report: tips, arrow keys, and sites that are ticked off.
 // Nothing is loaded and nothing is sent.
 
 document.documentElement.classList.add("js");
@@ -328,37 +328,6 @@ for (const root of all("[data-roving]")) { // one stop for the tab key, arrows w
     marks[next].setAttribute("tabindex", "0");
     marks[next].focus();
   });
-}
-
-// --- a walk, step by step -------------------------------------------------------------------------
-
-for (const root of all(".walk")) {
-  const { sites, visits } = JSON.parse(root.querySelector("script").textContent);
-  const slider = root.querySelector("input"), output = root.querySelector("output");
-  const nodes = all("[data-node]", root), links = all("[data-link]", root);
-  const show = (step) => {
-    const met = new Set(), gone = new Set();
-    visits.slice(0, step + 1).forEach(([site, what]) => { met.add(site); if (what === "forgotten") gone.add(site); });
-    const [here, what, nats] = visits[step], from = step ? visits[step - 1][0] : here;
-    nodes.forEach((node, n) => {
-      node.classList.toggle("met", met.has(n));
-      node.classList.toggle("gone", gone.has(n));
-      node.classList.toggle("here", n === here);
-    });
-    const pair = [Math.min(here, from), Math.max(here, from)].join("-");
-    links.forEach((link) => link.classList.toggle("on", link.dataset.link === pair));
-    slider.value = step;
-    const moved = nats === null ? "" : `; the posterior moved by ${shown(nats, 3)} nats`;
-    const text = `Visit ${step + 1} of ${visits.length}: ${sites[here]}, ${what}${moved}.`;
-    output.textContent = text;
-    slider.setAttribute("aria-valuetext", text);
-  };
-  slider.addEventListener("input", () => show(Number(slider.value)));
-  for (const button of all("button", root)) {
-    const step = Number(button.dataset.step);
-    button.addEventListener("click", () => show(clamp(Number(slider.value) + step, 0, visits.length - 1)));
-  }
-  show(0);
 }
 
 // --- print: what is folded is printed too ---------------------------------------------------------

@@ -18,13 +18,10 @@ from posterity.arrays.linear_algebra import one_thread
 from posterity.errors import UsageError
 from posterity.families.distribution import Distribution
 from posterity.ledger import Ledger
-from posterity.models.tables import SPREAD
 from posterity.reporting import coefficients, evaluation, sites, verbs
 from posterity.reporting.coefficients import Estimates
-from posterity.reporting.layout import LAYOUT
 from posterity.reporting.markup import (
     Markup,
-    behind,
     bullets,
     capital,
     escaped,
@@ -40,9 +37,7 @@ from posterity.reporting.summary import Summary, summarise
 from posterity.reporting.words import effects_of
 from posterity.runtime.files import write_file
 from posterity.runtime.text import count, typed
-from posterity.tabular.options import INTERCEPT
 from posterity.tabular.reading import PLAIN, Reading
-from posterity.tabular.recipe import Recipe
 from posterity.tabular.records import columns_of_student, is_student
 from posterity.tabular.sites import said, sites_in
 from posterity.version import __version__
@@ -220,7 +215,6 @@ class _Page:
             add("sites about the population", section(population))
         elif isinstance(posterior, Ledger) and posterior.sites and summary.proper:
             found = sites.contradictions_of(posterior, summary)
-            self.short += _sure(recipe, summary)
             self.short += sites.in_short(posterior, summary, found)
             estimates = coefficients.estimates_of(posterior, summary, found.chosen)
             add("estimates by site", coefficients.section(estimates, effects))
@@ -302,14 +296,6 @@ class _Page:
                 if one.about is not None
             ]
             parts.append(table("Files", ["File", "Kind", "Bytes", "SHA-256"], rows))
-        for one in known[:20]:
-            texts = one.provenance.items()
-            rows = [[k, v[:400]] for k, v in texts if k not in {"recipe", "sites", "columns"}]
-            if rows:
-                listing = table(
-                    f"Metadata of {one.name}", ["Key", "Text"], rows[:100], len(rows) - 100
-                )
-                parts.append(behind(f"Metadata of {one.name}", listing))
         packages = [f"{n} {importlib.metadata.version(n)}" for n in ("numpy", "scipy")]
         made = f"Made by posterity {__version__} with Python {platform.python_version()}, "
         made += f"{' and '.join(packages)}. The page has no date: the same sources give it again, "
@@ -350,23 +336,6 @@ class _Page:
             sections=join(sections),
             persons=WITH if self.data else WITHOUT,
         )
-
-
-def _sure(recipe: Recipe | None, summary: Summary) -> list[str]:
-    """Return a sentence on the coefficients of a regression whose interval excludes zero."""
-    if recipe is None:
-        return []
-    levels = recipe.levels[1:] if recipe.model == "multinomial" else ()
-    apart = {INTERCEPT, *recipe.baseline, *(f"{level}:{INTERCEPT}" for level in levels)}
-    rows = [row for row in summary.first(LAYOUT.rows) if row.name not in apart]
-    rows = [row for row in rows if row.block != SPREAD]
-    above = [r.name for r in rows if r.low > 0]
-    below = [r.name for r in rows if r.high < 0]
-    told = [f"above zero for {listed(above)}"] if above else []
-    told += [f"below zero for {listed(below)}"] if below else []
-    if len(rows) > len(above) + len(below):
-        told += [f"on both sides of zero for {'all others' if told else 'all'}"]
-    return [f"The {100 * summary.level:g} % interval is {listed(told)}."] if told else []
 
 
 def _title(source: Source, posterior: Any) -> str:

@@ -1,6 +1,5 @@
 """Sections on results of verbs: matchings, visits, components of a pursuit, students, receipts."""
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -15,17 +14,14 @@ from posterity.reporting.markup import (
     Markup,
     bullets,
     capital,
-    embedded,
     figure,
-    join,
     paragraph,
     shown,
     table,
     tag,
-    visible,
 )
-from posterity.reporting.plots.matches import MEANING, Kind
-from posterity.reporting.plots.matches import read as read_matches
+from posterity.reporting.matches import MEANING, Kind
+from posterity.reporting.matches import read as read_matches
 from posterity.reporting.sites import legend, matrix
 from posterity.reporting.sources import Source
 from posterity.runtime.text import count
@@ -115,7 +111,7 @@ def _plate(plate: Any, scale: Any) -> list[Markup]:
 
 
 def federation(source: Source) -> list[Markup]:
-    """Return the changes of the posterior by visit, and the walk step by step."""
+    """Return the changes of the posterior by visit, and the visits of each site."""
     visits = list(source.visits)
     value = source.value
     parts = list[Markup]()
@@ -136,14 +132,6 @@ def federation(source: Source) -> list[Markup]:
     rows = [[site, *(f"{outcomes[site, kind]:,}" for kind in kinds)] for site in sites]
     headers = ["Site", *(kind.capitalize() for kind in kinds)]
     parts.append(table("Visits by site and outcome", headers, rows))
-    if 1 < len(sites) <= LAYOUT.cells:
-        if len(visits) > LAYOUT.visits:
-            parts.append(
-                paragraph(f"The last {LAYOUT.visits:,} of {len(visits):,} visits can be walked.")
-            )
-        graph = getattr(getattr(value, "schedule", None), "graph", None)
-        links = [] if graph is None else [(str(a), str(b)) for a, b in graph.edges()]
-        parts.append(_walk(visits[-LAYOUT.visits :], sites, links))
     return parts
 
 
@@ -177,55 +165,6 @@ def _convergence(visits: Sequence[Any]) -> Markup:
     caption = f"Convergence: {what}, on a logarithmic scale."
     caption += f" One visit in {every} is drawn." if every > 1 else ""
     return figure(drawing, caption, numbers)
-
-
-def _walk(visits: Sequence[Any], sites: Sequence[str], links: Sequence[tuple[str, str]]) -> Markup:
-    names = sorted({*sites, *(end for pair in links for end in pair)})
-    place = {name: k for k, name in enumerate(names)}
-    gone = [(place[a.site], place[b.site]) for a, b in itertools.pairwise(visits)]
-    pairs = {(min(p), max(p)) for p in [*((place[a], place[b]) for a, b in links), *gone]}
-
-    def angle(k):
-        return 2 * math.pi * k / len(names) - math.pi / 2
-
-    def spot(k):
-        return (220 + 105 * math.cos(angle(k)), 150 + 105 * math.sin(angle(k)))
-
-    lines = []
-    nodes = []
-    for a, b in sorted(pair for pair in pairs if pair[0] != pair[1]):
-        ends = zip(("x1", "y1", "x2", "y2"), (*spot(a), *spot(b)), strict=True)
-        lines.append(tag("line", **{n: f"{x:.1f}" for n, x in ends}, data_link=f"{a}-{b}"))
-    for k, name in enumerate(names):
-        (x, y), side = spot(k), math.cos(angle(k))
-        anchor = "middle" if abs(side) < 0.2 else "start" if side > 0 else "end"
-        below = 26 if math.sin(angle(k)) > 0.5 and anchor == "middle" else -18
-        dx, dy = (0, below) if anchor == "middle" else (math.copysign(18, side), 4)
-        short = name if len(name) <= 16 else f"{name[:7]}…{name[-8:]}"
-        text = tag("text", short, x=f"{x + dx:.1f}", y=f"{y + dy:.1f}", text_anchor=anchor)
-        dot = tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=11)
-        nodes.append(tag("g", dot, text, data_node=k))
-    about = f"{count(len(names), 'site')} and the links between them"
-    style = {"viewBox": "0 0 440 300", "class_": "chart", "role": "img", "aria_label": about}
-    ends = {"type": "range", "min": 0, "max": len(visits) - 1, "value": 0}
-
-    def button(text, step):
-        return tag("button", text, type="button", data_step=step)
-
-    buttons = button("Back", -1), " ", button("Next", 1), tag("output", aria_live="polite")
-    slider = tag("input", **ends, aria_label="Visit", autocomplete="off")
-    controls = tag("div", slider, tag("div", *buttons), class_="js-only")
-    rows = [[str(n), v.site, v.outcome, shown(v.change, 3)] for n, v in enumerate(visits, 1)]
-    numbers = table("The walk", ["Visit", "Site", "Outcome", "Nats"], rows)
-
-    def known(nats):
-        return None if nats is None or not math.isfinite(nats) else nats
-
-    steps = [[place[v.site], v.outcome, known(v.change)] for v in visits]
-    caption = "Sites in the order in which they updated the posterior; the current one is filled."
-    picture = figure(join([tag("svg", *lines, *nodes, **style), controls]), caption, numbers)
-    script = embedded({"sites": list(map(visible, names)), "visits": steps})
-    return tag("div", tag("h3", "The walk, step by step"), picture, script, class_="walk")
 
 
 def pursuit(result: Any) -> list[Markup]:

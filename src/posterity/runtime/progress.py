@@ -9,7 +9,6 @@ Every verb takes a ``progress=``, which it calls with a :class:`~posterity.statu
 """
 
 import contextlib
-import html
 import json
 import math
 import sys
@@ -77,9 +76,9 @@ def shown(
 
     Args:
         title: name of the task.
-        style: ``"bar"`` draws a bar, with rich in a terminal and HTML in a notebook. ``"json"``
-            writes lines at the start, once in a while, and at the end or an interruption.
-            ``"none"`` shows nothing. ``"auto"``: a bar in a terminal or a notebook, else nothing.
+        style: ``"bar"`` draws a bar by rich. ``"json"`` writes lines at the start, once in a while,
+            and at the end or an interruption. ``"none"`` shows nothing. ``"auto"``: a bar in a
+            terminal, else nothing.
         width: characters of a bar in a terminal.
         longest: largest number of characters of its title.
         every: least number of seconds between two lines of a log.
@@ -88,14 +87,13 @@ def shown(
     ...     _ = progress(Progress(1, 2))
     """
     pace = Pace()
-    notebook = _in_notebook()
     if style == "auto":
-        style = "bar" if notebook or (sys.stderr and sys.stderr.isatty()) else "none"
-    if style == "none" or not (notebook or sys.stderr):  # stderr is None if it is closed
+        style = "bar" if sys.stderr and sys.stderr.isatty() else "none"
+    if style == "none" or not sys.stderr:  # which is None if it is closed
         yield lambda now: None
         return
-    if style == "json" or notebook:
-        yield from _logged(title, pace, every) if style == "json" else _displayed(title, pace)
+    if style == "json":
+        yield from _logged(title, pace, every)
         return
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn
@@ -114,26 +112,6 @@ def shown(
             bar.update(task, completed=now.step, total=now.steps, description=text)
 
         yield move
-
-
-def _in_notebook() -> bool:
-    """Return whether the code runs in a notebook, where IPython has a kernel."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    return hasattr(shell, "kernel")
-
-
-def _displayed(title: str, pace: Pace) -> Iterator[ProgressCallback]:
-    """Yield a callback that redraws a bar below a cell, as HTML and as text."""
-    from IPython.display import display
-
-    def drawn(text: str, now: Progress) -> dict[str, str]:
-        most = "" if now.steps is None else f' value="{now.step}" max="{now.steps}"'
-        return {"text/plain": text, "text/html": f"<progress{most}></progress> {html.escape(text)}"}
-
-    handle: Any = display(drawn(title, Progress(0)), raw=True, display_id=True)
-    yield lambda now: handle.update(
-        drawn(f"{title}: {sentence(pace.measured(now))}", now), raw=True
-    )
 
 
 def _logged(title: str, pace: Pace, every: float) -> Iterator[ProgressCallback]:

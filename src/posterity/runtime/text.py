@@ -1,16 +1,12 @@
 """Readable text: names and numbers on one line of limited length."""
 
-import importlib
 import re
 import shlex
 import unicodedata
 from collections.abc import Iterable
-from typing import Any, Literal
 
 SHOWN = 3
 """Largest number of names or numbers in such a line."""
-RENDERERS = "posterity.reporting.summary.html"
-"""The module that renders tables, imported only when needed, since it depends on all others."""
 JOINED = re.compile(r"(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
 """Joiners and non-joiners between non-ASCII characters, as in Persian, Hindi and emoji."""
 
@@ -78,8 +74,3 @@ def listed(names: Iterable[str]) -> str:
     names = list(names)
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(short_name(name) for name in names[:SHOWN]) + more
-
-
-def html(value: Any, kind: Literal["law", "ledger", "run", "fusion", "line"]) -> str:
-    """Return a value as HTML: its line, and a table if its kind has one."""
-    return importlib.import_module(RENDERERS).render(value, kind)

@@ -5,7 +5,7 @@ space: a scale is positive, probabilities sum to one. Supports are the real numb
 numbers, the unit interval, simplices and positive definite matrices; others are refused.
 """
 
-from posterity.adapters.numpyro.guides import from_guide, to_numpyro, to_params
+from posterity.adapters.numpyro.guides import from_guide, to_numpyro
 from posterity.adapters.numpyro.models import Model, Prior, joint
 
-__all__ = ["Model", "Prior", "from_guide", "joint", "to_numpyro", "to_params"]
+__all__ = ["Model", "Prior", "from_guide", "joint", "to_numpyro"]

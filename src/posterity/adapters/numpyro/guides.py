@@ -1,30 +1,28 @@
-"""NumPyro's guides as posteriors, and laws as parameters of guides and as distributions."""
+"""NumPyro's guides as posteriors, and laws as NumPyro's distributions."""
 
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from posterity import families
-from posterity.adapters.numpyro.models import joint, library, supports_of
+from posterity.adapters.numpyro.models import library, supports_of
 from posterity.arrays.namespace import namespace
-from posterity.arrays.search import newton, step_by_curvature
 from posterity.arrays.typing import Real
 from posterity.errors import ParameterError, StructureError, UsageError
-from posterity.families import DiagonalGaussian, Gaussian, LowRankGaussian, Transformed
+from posterity.families import DiagonalGaussian, Gaussian, Transformed
 from posterity.families.names import entry_names
 from posterity.families.supports import PositiveNumbers, RealNumbers, Simplex, UnitInterval
 from posterity.families.unconstrained import Supports
-from posterity.runtime.programs import jitted
 
-STARTS = ("AutoNormal", "AutoDiagonalNormal", "AutoMultivariateNormal")
-"""Guides that can start from a law."""
-GUIDES = (*STARTS, "AutoLowRankMultivariateNormal", "AutoLaplaceApproximation", "AutoDelta")
+GUIDES = (
+    *("AutoNormal", "AutoDiagonalNormal", "AutoMultivariateNormal"),
+    *("AutoLowRankMultivariateNormal", "AutoLaplaceApproximation"),
+)
+"""Guides that are Gaussians of unconstrained numbers."""
 NAMES: dict[type, str] = {
-    families.LowRankGaussian: "LowRankMultivariateNormal",
     families.Gamma: "Gamma",
     families.Beta: "Beta",
     families.Dirichlet: "Dirichlet",
@@ -39,7 +37,7 @@ TRANSFORMS: dict[type, str] = {
 """NumPyro's transforms onto supports."""
 
 
-def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any) -> Transformed:
+def from_guide(guide: Any, params: Mapping[str, Any]) -> Transformed:
     """Convert a fitted guide to a posterior over dictionaries of the sites' values.
 
     The result holds the guide's Gaussian over unconstrained coordinates, with its covariance in
@@ -47,108 +45,39 @@ def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any)
     from. Coordinates are named after the sites: ``scale``, ``beta[0]``. Ledgers, ``fuse`` and
     ``diff`` take ``.law``, the Gaussian of these coordinates, with a Gaussian prior.
 
-    For an ``AutoDelta`` the result is a Laplace approximation. Newton's method searches, in double
-    precision, for the mode in unconstrained coordinates, which differs from the mode of the values;
-    the curvature there is the precision.
-
     Args:
         guide: ``AutoNormal``, ``AutoDiagonalNormal``, ``AutoMultivariateNormal``,
-            ``AutoLowRankMultivariateNormal``, ``AutoLaplaceApproximation`` or ``AutoDelta`` that
-            has been run, for example by ``SVI.init``.
+            ``AutoLowRankMultivariateNormal`` or ``AutoLaplaceApproximation`` that has been run, for
+            example by ``SVI.init``.
         params: parameters from ``SVI.get_params(state)``.
-        args: the model's arguments, including its data, for ``AutoDelta`` only.
-        kwargs: keyword arguments of the model, likewise.
 
     Raises:
-        UsageError: for other guides, one that has not been run, missing parameters, and arguments
-            that an ``AutoDelta`` lacks or another guide does not take.
+        UsageError: for other guides, one that has not been run, and missing parameters.
         ParameterError: for parameters that are not finite, and curvature that is not positive.
     """
-    _check_guide(guide, bool(args or kwargs), GUIDES)
+    _check_guide(guide)
     supports = supports_of(guide.prototype_trace)
     kind = type(guide).__name__
     try:
-        if kind == "AutoDelta":
-            start = {n: _wide(params[f"{n}_{guide.prefix}_loc"]) for n in supports.tree}
-            law, supports = _at_mode(guide.model, start, args, kwargs)
-            return Transformed(law, supports).named(_coordinates(supports))
         if kind != "AutoNormal":
             supports = _in_order(guide, params, supports)
         law = _gaussian(guide, params, supports)
-        medians = guide.median(params)
     except KeyError as error:
         raise UsageError(
             found=f"no parameter {error} for {kind}",
             expected="the parameters of this guide",
             fix="Pass what SVI.get_params(state) gives.",
         ) from error
-    posterior = Transformed(law, supports)
-    bijection = posterior.supports
-    for name, own in bijection.forward(bijection.unravel(np.asarray(law.mean))).items():
-        if not _is_near(own, _wide(medians[name])):
-            raise UsageError(
-                found=f"a site {name!r} whose map onto its support is not the library's",
-                expected="NumPyro's own maps: exp, logistic, stick-breaking",
-                fix="Take draws instead, with guide.sample_posterior.",
-            )
-    return posterior.named(_coordinates(supports))
-
-
-def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
-    """Return parameters that set a guide to this law, to initialise ``SVI`` or to draw from.
-
-    Args:
-        law: law with Gaussian unconstrained coordinates on the sites of the guide's model, as from
-            :func:`from_guide`, a pursuit's component, or ``from_samples`` of a NumPyro run.
-        guide: ``AutoNormal``, ``AutoDiagonalNormal`` or ``AutoMultivariateNormal`` that has been
-            run. The first two need a law of independent coordinates.
-
-    Returns:
-        A dictionary in float32, for ``init_params`` or ``guide.sample_posterior``. Another guide is
-        a UsageError; a law of other sites, or one that the guide cannot hold, a StructureError.
-    """
-    _check_guide(guide, False, STARTS)
-    kind = type(guide).__name__
-    supports = supports_of(guide.prototype_trace)
-    full = kind == "AutoMultivariateNormal"
-    held = Gaussian | DiagonalGaussian if full else DiagonalGaussian
-    known = isinstance(law, Transformed) and law.supports.tree == supports.tree
-    if not known or not isinstance(law.law, held):
-        raise StructureError(
-            found=f"{law!r} of a {type(law.law).__name__} for {kind}" if known else f"{law!r}",
-            expected=f"a Transformed law on the sites {list(supports.tree)} of the guide, of a "
-            "DiagonalGaussian, or for AutoMultivariateNormal a Gaussian",
-            fix="Take from_guide of a guide of the same model, or from_samples of its draws.",
-        )
-    inner: Any = law.law
-    mean = _wide(inner.mean)
-    prefix = guide.prefix
-    scale = np.sqrt(_wide(inner.variance if inner.diagonal else np.diagonal(inner.covariance)))
-    numbered = law.supports.unravel(np.arange(len(mean), dtype=float))
-    places = {name: at.astype(int) for name, at in numbered.items()}
-    if kind == "AutoNormal":
-        parts = {"loc": mean, "scale": scale}
-        made = {f"{n}_{prefix}_{k}": v[at] for n, at in places.items() for k, v in parts.items()}
-        return {name: jnp.asarray(value, "float32") for name, value in made.items()}
-    zeros = jnp.zeros(len(mean), "float32")
-    start = {f"{prefix}_loc": zeros, f"{prefix}_scale": zeros + 1}
-    order = np.concatenate([np.ravel(places[n]) for n in _in_order(guide, start, supports).tree])
-    moments = {"loc": mean[order]}
-    if full:
-        variance = np.diag(inner.variance) if inner.diagonal else inner.covariance
-        moments["scale_tril"] = np.linalg.cholesky(_wide(variance)[np.ix_(order, order)])
-    else:
-        moments["scale"] = scale[order]
-    return {f"{prefix}_{part}": jnp.asarray(v, "float32") for part, v in moments.items()}
+    return Transformed(law, supports).named(_coordinates(supports))
 
 
 def to_numpyro(law: families.Distribution) -> Any:
     """Convert a law to a NumPyro distribution in JAX's default precision, for example as a prior.
 
-    Laws are a :class:`Gaussian`, :class:`DiagonalGaussian`, :class:`LowRankGaussian`,
-    :class:`Gamma`, :class:`Beta` or :class:`Dirichlet`; a :class:`Plate` of one without mixing
-    weights (members along the last batch axis become part of the event); a :class:`Mixture` of one;
-    a :class:`Transformed` on one array; or a :class:`Product`, which becomes a dictionary by block.
+    Laws are a :class:`Gaussian`, :class:`DiagonalGaussian`, :class:`Gamma`, :class:`Beta` or
+    :class:`Dirichlet`; a :class:`Plate` of one without mixing weights (members along the last batch
+    axis become part of the event); a :class:`Mixture` of one; a :class:`Transformed` on one array;
+    or a :class:`Product`, which becomes a dictionary by block.
     Others are a StructureError. Names of coordinates are dropped.
 
     >>> from posterity.families import Gamma
@@ -179,28 +108,25 @@ def to_numpyro(law: families.Distribution) -> Any:
     raise StructureError(
         found=f"{law!r}",
         expected='a law of the table on the page "NumPyro", on one array',
-        fix="For laws on several sites use to_params and a guide; otherwise pass single blocks.",
+        fix="Pass single blocks.",
     )
 
 
-def _check_guide(guide: Any, data: bool, known: Collection[str]) -> None:
+def _check_guide(guide: Any) -> None:
     guides = library().infer.autoguide
     kind = type(guide)
     ours = isinstance(guide, guides.AutoGuide) and kind is getattr(guides, kind.__name__, None)
     fix = "Fit it first, and pass what SVI.get_params(state) gives."
-    if not ours or kind.__name__ not in known:
+    if not ours or kind.__name__ not in GUIDES:
         wrong = f"a guide of type {kind.__name__}"
         fix = "Pass draws to posterity.adapters.from_samples: guide.sample_posterior."
     elif getattr(guide, "prototype_trace", None) is None:
         wrong = f"a guide {kind.__name__} that has not been run"
-    elif data and kind.__name__ != "AutoDelta":
-        wrong = f"arguments of the model for {kind.__name__}"
-        fix = "Leave the arguments out."
     else:
         return
     raise UsageError(
         found=wrong,
-        expected=f"a guide among {list(known)} that has been run, and its parameters alone",
+        expected=f"a guide among {list(GUIDES)} that has been run, and its parameters alone",
         fix=fix,
     )
 
@@ -218,79 +144,16 @@ def _gaussian(guide: Any, params: Mapping[str, Any], supports: Supports) -> Any:
     with warnings.catch_warnings():  # a guide only warns of a Hessian that is not positive
         warnings.filterwarnings("ignore", message="Hessian of log posterior")
         normal = guide.get_posterior(params)
-    if hasattr(normal, "cov_factor"):
-        parts = (_wide(part) for part in (normal.mean, normal.cov_factor, normal.cov_diag))
-        return LowRankGaussian.from_standard(*parts)
     if not hasattr(normal, "scale_tril"):
         return DiagonalGaussian.from_standard(_wide(normal.mean), _wide(normal.variance))
     root = _wide(normal.scale_tril)
     if not np.diag(root).all():
-        raise _no_mode("a Hessian of the density that is not positive definite at the guide")
+        raise ParameterError(
+            found="a Hessian of the density that is not positive definite at the guide",
+            expected="a mode with curvature in every direction",
+            fix="Fit the guide for longer; or take out what the data say nothing about.",
+        )
     return Gaussian.from_standard(_wide(normal.mean), root @ root.T)
-
-
-def _is_near(values: np.ndarray, others: np.ndarray, rounding: float = 1e-4) -> bool:
-    """Return whether values agree with a guide's medians, which are computed in float32."""
-    return np.allclose(values, others, rtol=rounding, atol=rounding)
-
-
-def _no_mode(found: str) -> ParameterError:
-    expected = "a mode with curvature in every direction"
-    fix = "Fit the guide for longer; or take out of the model what the data say nothing about."
-    return ParameterError(found=found, expected=expected, fix=fix)
-
-
-def _at_mode(
-    model: Callable[..., Any],
-    start: Mapping[str, Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    steps: int = 50,
-    converged: float = 1e-4,
-) -> tuple[Gaussian, Supports]:
-    """Return the Gaussian at the mode in unconstrained coordinates, and the sites' supports.
-
-    Newton's method has converged within ``converged`` standard deviations of the mode, in at most
-    ``steps`` steps.
-    """
-    try:
-        target = joint(model, *args, **kwargs)
-    except UsageError as error:
-        if args or kwargs:
-            raise
-        raise UsageError(
-            found=f"an AutoDelta without its data ({error.found})",
-            expected="the arguments of the model, since a point does not determine its uncertainty",
-            fix="Pass those of SVI.run: from_guide(guide, params, *args).",
-        ) from error
-    supports = Supports({name: target.supports.tree[name] for name in start})
-    inside = {  # simplices with float32 rounding errors
-        name: value / value.sum(-1, keepdims=True) if supports.tree[name].axes == 1 else value
-        for name, value in start.items()
-    }
-
-    def density(u: Any) -> Any:
-        parts = supports.unravel(u)
-        return target.log_density(supports.forward(parts)) + supports.log_det(parts)
-
-    begin = supports.ravel(supports.inverse(inside))
-    with jax.enable_x64(True):
-        value = jitted(density)
-        derivatives = jitted(lambda at: (jax.grad(density)(at), -jax.hessian(density)(at)))
-
-        def curved(at: Any) -> tuple[np.ndarray, np.ndarray]:
-            slope, precision = map(np.asarray, derivatives(at))
-            return slope, (precision + precision.T) / 2
-
-        def step(at):
-            return step_by_curvature(*curved(at))
-
-        end = newton(lambda at: float(value(at)), step, begin, most=steps)
-        precision = curved(end.at)[1]
-    sizes = np.linalg.eigvalsh(np.nan_to_num(precision))
-    if not (end.distance <= converged and sizes.min() > 1e-10 * sizes.max()):
-        raise _no_mode("a density without a mode near the guide, or flat in some direction")
-    return Gaussian.from_standard(end.at, np.linalg.inv(precision)), supports
 
 
 def _in_order(guide: Any, params: Mapping[str, Any], supports: Supports) -> Supports:

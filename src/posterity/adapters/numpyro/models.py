@@ -171,7 +171,7 @@ def joint(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Model:
 
     The arguments are the model, a function of NumPyro's primitives, and the model's arguments,
     including its data. Events of the target are dictionaries of the latent sites; its ``prior``
-    determines the form of components ``"diagonal"``, ``"full"`` and ``"low-rank"``.
+    determines the form of components ``"diagonal"`` and ``"full"``.
 
     Raises:
         UsageError: for a model without latent sites, or with unsupported ones, such as discrete

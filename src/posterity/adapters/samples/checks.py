@@ -121,7 +121,7 @@ def diagnostics_of(blocks: Sequence[Block], notes: Sequence[str]) -> Checks:
     return Checks(rows, sampling, tuple(notes))
 
 
-def sentences(checks: Checks, family: str | Mapping[str, str], limits: FitLimits) -> Iterator[str]:
+def sentences(checks: Checks, family: str, limits: FitLimits) -> Iterator[str]:
     """Yield warnings of the draws and of the fit, each with a suggestion."""
     rows = list(checks.coordinates.values())
     apart = [own for own in rows if own.rhat > limits.rhat]
@@ -149,7 +149,7 @@ def sentences(checks: Checks, family: str | Mapping[str, str], limits: FitLimits
     if checks.sampling > limits.sampling:
         yield (
             f"More parameters than draws can tell: {checks.sampling:.1f} nats are lost by sampling "
-            "alone. Draw more, or take family='low-rank' or 'diagonal'."
+            "alone. Draw more, or take family='diagonal'."
         )
     errors = max(limits.errors, float(norm.isf(1e-5 / max(len(rows), 1))))
 
@@ -171,12 +171,12 @@ def sentences(checks: Checks, family: str | Mapping[str, str], limits: FitLimits
     if skewed:
         worst, more = _worst(skewed, lambda own: abs(own.skewness))
         remedy = "Try family='mixture'."
-        if family in ("gaussian", "diagonal", "low-rank") and worst.least > 0:
+        if family in ("gaussian", "diagonal") and worst.least > 0:
             unit = worst.greatest < 1
             where, support = ("between zero and one", "unit") if unit else ("positive", "positive")
             remedy = (
                 f"All its draws are {where}: try support={{{worst.name!r}: {support!r}}} if it "
-                f"has to be, or family={'beta' if unit else 'gamma'!r}."
+                "has to be."
             )
         yield (
             f"Skewed: {worst.name} has skewness {worst.skewness:.2f} ± {worst.skewness_error:.2f}"

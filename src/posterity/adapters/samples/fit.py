@@ -17,17 +17,11 @@ from posterity.adapters.samples.variables import (
     with_supports,
 )
 from posterity.arguments import COUNT, one_of
-from posterity.errors import FitWarning, StructureError, UsageError
-from posterity.families.base import ExponentialFamily
-from posterity.families.composite import Product
+from posterity.errors import FitWarning
 from posterity.families.distribution import Distribution
-from posterity.families.names import checked, entry_names, some, unfit
+from posterity.families.names import checked, entry_names
 from posterity.families.plate import Plate
-from posterity.families.supports import RealNumbers
 from posterity.families.vector_space import stack
-
-OF_ONE = ("gamma", "beta")
-"""Families of one coordinate."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -38,7 +32,7 @@ class SampleFit:
     """The law, with names of its coordinates."""
     checks: Checks
     """Diagnostics by coordinate and overall; ``print(fit.checks)`` is a table."""
-    family: str | Mapping[str, str]
+    family: str
     """Family as requested."""
     limits: FitLimits = dataclasses.field(default_factory=FitLimits)
     """Bounds beyond which there are warnings."""
@@ -65,13 +59,11 @@ class SampleFit:
 
 def from_samples(
     draws: Any,
-    family: str | Mapping[str, str] = "gaussian",
+    family: str = "gaussian",
     *,
     support: object = None,
     names: Any = None,
     chains: int | str | None = None,
-    independent: bool = False,
-    rank: int | None = None,
     components: int | None = None,
     plate: bool = False,
     limits: FitLimits = FitLimits(),  # noqa: B008
@@ -84,22 +76,18 @@ def from_samples(
             per variable (``chain`` is the chain of a row; columns that end in ``__``, such as
             ``lp__``, are dropped); an ArviZ InferenceData or xarray DataTree, whose group
             ``posterior`` is used; an ``MCMC`` of NumPyro that has been run; a ``CmdStanMCMC``.
-        family: ``"gaussian"``, ``"diagonal"``, ``"low-rank"`` or ``"mixture"`` (of Gaussians, by
-            scikit-learn) over all coordinates; ``"gamma"`` or ``"beta"`` for each coordinate, as a
-            :class:`Product` of blocks if several; ``"dirichlet"`` for one variable; ``"plate"``,
-            which is ``plate=True`` with Gaussian members; or a dictionary of these by variable.
+        family: ``"gaussian"``, ``"diagonal"`` or ``"mixture"`` (of Gaussians, by
+            scikit-learn) over all coordinates.
         support: support of all variables, or a dictionary by name: ``"real"``, ``"positive"``,
             ``"unit"`` (between zero and one), ``"simplex"`` or ``"positive-definite"``. The
             law is then that of ``f(u)`` for Gaussian ``u``, a :class:`Transformed`. For NumPyro's
             MCMC the model determines it.
         names: names of the coordinates of an array, or replacements of the variables' own. If
-            ``support`` or ``family`` is by name, each column of an array is a variable.
+            ``support`` is by name, each column of an array is a variable.
         chains: number of chains that are concatenated along the first axis; or ``"first"`` for
             arrays (chains, n, ...), ``"second"`` for (n, chains, ...). None: an array of three
             axes is (chains, n, d), all else one chain, unless it has more than three times as many
             coordinates without names as draws.
-        independent: whether to fit a :class:`Product` of one law per variable, not a joint one.
-        rank: rank of ``"low-rank"``; by default the best by BIC.
         components: number of components of ``"mixture"``; by default the best by BIC.
         plate: whether the first axis of each variable is that of a mixture's exchangeable
             components, whose labels the sampler may switch: draws are relabelled, and the law is a
@@ -130,40 +118,29 @@ def from_samples(
 
     Sources: vehtari2021, for effective sample sizes and R-hat; stephens2000, for relabelling.
     """
-    COUNT.or_none().check(rank=rank, components=components)
+    COUNT.or_none().check(components=components)
     variables, notes = variables_of(draws, chains, names is not None)
     if names is not None:
         names = checked(names, sum(len(own.labels) for own in variables), "the draws")
-    if family == "plate":
-        plate = True
-        family = "gaussian"
     if plate:
         return _plate(variables, family, notes, limits)
-    by_name = isinstance(support, Mapping) or isinstance(family, Mapping) or independent
-    if by_name and names is not None and len(variables) == 1 and not variables[0].name:
+    FAMILY.check(family=family)
+    if (
+        isinstance(support, Mapping)
+        and names is not None
+        and len(variables) == 1
+        and not variables[0].name
+    ):
         values = variables[0].values
         variables = [variable(name, values[..., i], "first") for i, name in enumerate(names)]
         names = None
     variables = with_supports(variables, support)
-    families, names = _families(family, variables, independent, names)
-    blocks = [block(own, word, names, rank, components) for own, word in families]
-    law: Any = blocks[0].law
-    if len(blocks) > 1:
-        laws = {own[0].name: made.law for (own, _), made in zip(families, blocks, strict=True)}
-        odd = {n: law for n, law in laws.items() if not isinstance(law, ExponentialFamily)}
-        if odd:
-            raise StructureError(
-                found=f"independent laws that are no exponential families: {odd}",
-                expected="'gaussian', 'diagonal', 'gamma', 'beta' or 'dirichlet' for each variable",
-                fix="Take 'gamma' in place of support='positive', 'beta' of 'unit', 'dirichlet' "
-                "of 'simplex'; or one joint law, without independent=True.",
-            )
-        law = Product(laws)
-    return _warned(SampleFit(law, diagnostics_of(blocks, notes), family, limits))
+    made = block(variables, family, names, components)
+    return _warned(SampleFit(made.law, diagnostics_of([made], notes), family, limits))
 
 
 def _plate(
-    variables: Sequence[Variable], family: Any, notes: list[str], limits: FitLimits
+    variables: Sequence[Variable], family: str, notes: list[str], limits: FitLimits
 ) -> SampleFit:
     """Return the fit of a plate to relabelled draws."""
     one_of("gaussian", "diagonal").check(family=family)
@@ -181,55 +158,3 @@ def _warned(fit: SampleFit) -> SampleFit:
     if sentences:
         warnings.warn(FitWarning(" ".join(sentences)), stacklevel=3)
     return fit
-
-
-def _families(
-    family: str | Mapping[str, str],
-    variables: Sequence[Variable],
-    independent: bool,
-    names: Sequence[str] | None,
-) -> tuple[list[tuple[list[Variable], str]], Sequence[str] | None]:
-    """Return groups of variables, each with the family that holds them, and names.
-
-    Under a gamma or a beta each coordinate is its own variable, by its label. Blocks of a product
-    are identified by name in a fusion, while members of a plate would be matched by similarity.
-    """
-    known = {own.name for own in variables}
-    if not isinstance(family, Mapping) and not independent:
-        FAMILY.check(family=family)
-        families = [(list(variables), family)]
-    else:
-        by_name = dict.fromkeys([own.name for own in variables], family)
-        by_name = family if isinstance(family, Mapping) else by_name
-        if set(by_name) != known or "" in known:
-            raise UsageError(
-                found=f"a family for each of {some(list(by_name))}",
-                expected=f"one for each variable: {some(sorted(known - {''}) or ['names='])}",
-            )
-        FAMILY.check(**{f"family of {name}": word for name, word in by_name.items()})
-        if names is not None:
-            left = iter(names)
-            names = None
-            variables = [
-                dataclasses.replace(own, labels=tuple(itertools.islice(left, len(own.labels))))
-                for own in variables
-            ]
-        families = [([own], by_name[own.name]) for own in variables]
-    result: list[tuple[list[Variable], Any]] = []
-    for own, word in families:
-        if word not in OF_ONE:
-            result.append((own, word))
-            continue
-        labels = names or [label for v in own for label in v.labels]
-        columns = [v.flat[..., i] for v in own for i in range(v.flat.shape[-1])]
-        if len(labels) == 1 and not names and not own[0].name:
-            labels = [""]  # one number without a name
-        result += [
-            ([Variable(label, column, (label or EVENT,), RealNumbers(()))], word)
-            for label, column in zip(labels, columns, strict=True)
-        ]
-    if len(result) > 1 and (wrong := unfit([own[0].name for own, _ in result])):
-        raise StructureError(
-            found=f"variables of which {wrong}", expected="a different name for each"
-        )
-    return result, None if family in OF_ONE else names

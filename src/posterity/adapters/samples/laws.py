@@ -9,32 +9,23 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.special
-import scipy.stats
 from scipy.stats import norm
 
-from posterity.adapters.samples.variables import EVENT, Variable, on
+from posterity.adapters.samples.variables import Variable
 from posterity.adapters.shared import at, library
 from posterity.arguments import one_of
 from posterity.arrays.chains import sizes
 from posterity.arrays.typing import Float
 from posterity.errors import ParameterError, StructureError
-from posterity.families.beta import Beta
 from posterity.families.diagonal_gaussian import DiagonalGaussian
-from posterity.families.dirichlet import Dirichlet
-from posterity.families.gamma import Gamma, solve_log_minus_digamma
 from posterity.families.gaussian import Gaussian
-from posterity.families.low_rank_gaussian import LowRankGaussian
 from posterity.families.mixture import Mixture
 from posterity.families.names import some
-from posterity.families.plate import Plate
 from posterity.families.supports import RealNumbers
 from posterity.families.transformed import Transformed
 
 Array = np.ndarray
-FAMILY = one_of("gaussian", "diagonal", "low-rank", "mixture", "gamma", "beta", "dirichlet")
-OWN_SUPPORT = {"gamma": "positive", "beta": "unit", "dirichlet": "simplex"}
-"""Families with their own support."""
+FAMILY = one_of("gaussian", "diagonal", "mixture")
 
 
 class Standard(NamedTuple):
@@ -67,9 +58,8 @@ class Fit(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Variables under one family: its named law, and the draws."""
+    """Variables under one law, with its names, and the draws."""
 
-    family: str
     law: Any
     fit: Fit
     free: Standard
@@ -81,16 +71,12 @@ def block(
     variables: Sequence[Variable],
     family: str,
     names: Sequence[str] | None,
-    rank: int | None = None,
     components: int | None = None,
     least_draws: int = 10,
 ) -> Block:
     """Return the family's maximum likelihood law of these variables together, from ``least_draws``
     or more: fewer tell next to nothing.
     """
-    bounded = family in OWN_SUPPORT
-    if bounded:
-        variables = [on(own, OWN_SUPPORT[family]) for own in variables]
     u = np.concatenate([own.free for own in variables], axis=-1)
     free_labels = tuple(label for own in variables for label in own.free_labels)
     labels = tuple(names or (label for own in variables for label in own.labels))
@@ -103,96 +89,28 @@ def block(
         raise StructureError(
             found=f"{count} draws of {size} coordinates ({some(free_labels)})",
             expected=f"at least {least} for family={family!r}",
-            fix="Draw more, or use family='diagonal' or 'low-rank', which need fewer.",
+            fix="Draw more, or use family='diagonal', which needs fewer.",
         )
     free = standard(u, free_labels)
     fits = {
         "gaussian": lambda: full(free, free_labels),
         "diagonal": lambda: diagonal(free),
-        "low-rank": lambda: low_rank(free, rank),
         "mixture": lambda: mixture(free, free_labels, components),
-        "gamma": lambda: _gamma(variables[0]),  # gammas and betas have one coordinate each
-        "beta": lambda: _beta(variables[0]),
-        "dirichlet": lambda: _dirichlet(variables),
     }
     fit = fits[family]()
     law = fit.law
     named = names is not None or bool(variables[0].name)
-    if law.is_plate:
-        law = law.named([f"{variables[0].name or EVENT}[{i}]" for i in range(law.size)])
-    elif bounded:
-        law = law.named(list(labels)) if named else law
-    else:
-        if not all(isinstance(own.support, RealNumbers) for own in variables):
-            supports: Any = {own.name: own.support for own in variables}
-            supports = supports if all(supports) else variables[0].support
+    if not all(isinstance(own.support, RealNumbers) for own in variables):
+        supports: Any = {own.name: own.support for own in variables}
+        supports = supports if all(supports) else variables[0].support
 
-            def onto(inner):
-                return Transformed.from_standard(inner, supports)
+        def onto(inner):
+            return Transformed.from_standard(inner, supports)
 
-            mixed = law.is_mixture
-            law = Mixture(law.log_weights, onto(law.components)) if mixed else onto(law)
-        law = law.named(list(free_labels)) if named else law
-        labels = free_labels
-    return Block(family, law, fit, free, labels)
-
-
-def _gamma(own: Variable, tight: float = 1e-8) -> Fit:
-    """Fit by maximum likelihood, from draws over their mean less one, which keep their digits.
-
-    Half a squared coefficient of variation below ``tight`` has lost the digits that distinguish the
-    shape from that of a Gaussian.
-    """
-    z = own.flat
-    mean = z.mean((0, 1))
-    x = z / mean - 1
-    gap = -np.log1p(x - x.mean((0, 1))).mean((0, 1))
-    solved = solve_log_minus_digamma(np.maximum(gap, tight))
-    shape = np.where(gap < tight, 1 / (2 * gap) + 1 / 6, solved)
-    law = _checked(Gamma.from_standard(shape, shape / mean), z, "gamma")
-    known = scipy.stats.gamma(shape, scale=mean / shape)
-    return Fit(law[0], normal_scores(known.cdf(z), known.sf(z)), 2)
-
-
-def _beta(own: Variable) -> Fit:
-    """Fit by maximum likelihood."""
-    z = own.flat
-    statistics = np.stack([np.log(z).mean((0, 1)), np.log1p(-z).mean((0, 1))], axis=-1)
-    ones = np.ones(z.shape[-1])
-    law = _checked(Beta.from_standard(ones, ones).with_mean_parameters(statistics), z, "beta")
-    known: Any = scipy.stats.beta(np.asarray(law.a), np.asarray(law.b))
-    scores = normal_scores(known.cdf(z), known.sf(z))
-    return Fit(law[0], scores, 2)
-
-
-def _checked(law: Any, z: Array, family: str) -> Any:
-    if not np.all(law.is_proper()):
-        means = np.array2string(z.mean((0, 1)), precision=4, threshold=6)
-        raise ParameterError(
-            found=f"draws without a {family} of maximum likelihood (of means {means})",
-            expected="draws that vary within the support",
-            fix="Use family='gaussian' with a support=.",
-        )
-    return law
-
-
-def _dirichlet(variables: Sequence[Variable]) -> Fit:
-    """Fit by maximum likelihood; a variable (m, K) becomes a plate with one law per row."""
-    if len(variables) > 1 or len(variables[0].shape) > 2:
-        shapes = [(own.name, own.shape) for own in variables][:5]
-        raise StructureError(
-            found=f"variables {shapes} for one Dirichlet",
-            expected="one variable, (K,) or (m, K)",
-            fix="Pass independent=True, or a family for each variable: family={'pi': 'dirichlet'}.",
-        )
-    z = variables[0].values
-    statistics = np.log(z).mean((0, 1))
-    law = Dirichlet.from_standard(np.ones(z.shape[2:])).with_mean_parameters(statistics)
-    law = _checked(law, z, "dirichlet")
-    alpha = np.asarray(law.concentration)
-    known = scipy.stats.beta(alpha, alpha.sum(-1, keepdims=True) - alpha)
-    scores = normal_scores(known.cdf(z), known.sf(z)).reshape(*z.shape[:2], -1)
-    return Fit(Plate(law) if z.ndim == 4 else law, scores, alpha.size)
+        mixed = law.is_mixture
+        law = Mixture(law.log_weights, onto(law.components)) if mixed else onto(law)
+    law = law.named(list(free_labels)) if named else law
+    return Block(law, fit, free, free_labels)
 
 
 def standard(u: Float[Array, "chains n d"], labels: Sequence[str], huge: float = 1e150) -> Standard:
@@ -248,45 +166,6 @@ def diagonal(draws: Standard) -> Fit:
     """Fit means and variances."""
     law = DiagonalGaussian.from_standard(draws.centre, draws.scale**2)
     return Fit(law, draws.units, 2 * len(draws.scale))
-
-
-def low_rank(draws: Standard, rank: int | None, least_unique: float = 1e-4) -> Fit:
-    """Fit scikit-learn's factor analysis of a given rank, or that of the best BIC in effective
-    draws.
-
-    At least ``least_unique`` of a coordinate's variance stays unexplained, as the likelihood may be
-    unbounded otherwise.
-    """
-    sklearn = library("sklearn.decomposition", extra="sklearn", package="scikit-learn")
-    size = draws.units.shape[-1]
-    count = len(draws.rows)
-    if size == 1 or (rank is not None and rank >= size):
-        raise StructureError(
-            found=f"family='low-rank', rank={rank} for {size} coordinates",
-            expected="fewer factors than coordinates",
-        )
-    most = max(1, min(size - 1, count - 1))
-    ranks = [rank] if rank else [r for r in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if r <= most]
-    effective = float(np.median(sizes(draws.units)))
-    best = None
-    least = np.inf
-    for own in ranks:
-        model = sklearn.decomposition.FactorAnalysis(own, svd_method="lapack").fit(draws.rows)
-        factor = model.components_.T
-        unique = np.maximum(model.noise_variance_, least_unique)
-        units = LowRankGaussian(np.zeros(size), factor, unique)
-        density = np.asarray(units.log_prob(draws.units))
-        parameters = size * (own + 2) - own * (own - 1) // 2
-        cost = -2 * effective * density.mean() + parameters * np.log(effective)
-        if cost < least:
-            scaled = factor * draws.scale[:, None], unique * draws.scale**2
-            law = LowRankGaussian.from_standard(draws.centre, *scaled)
-            best = Fit(law, draws.units, parameters)
-            least = cost
-        elif rank is None:
-            break
-    assert best is not None
-    return best
 
 
 def mixture(draws: Standard, labels: Sequence[str], components: int | None, most: int = 6) -> Fit:

@@ -1,6 +1,6 @@
-"""Tables of means and standard deviations, or a covariance, as files of CSV or JSON, and back."""
+"""Tables of means and standard deviations, or a covariance, as files, and back."""
 
 from posterity.tabular.tables.files import read, read_sites, write
-from posterity.tabular.tables.laws import FAMILIES, from_table, to_ledger, to_table
+from posterity.tabular.tables.laws import from_table, to_ledger, to_table
 
-__all__ = ["FAMILIES", "from_table", "read", "read_sites", "to_ledger", "to_table", "write"]
+__all__ = ["from_table", "read", "read_sites", "to_ledger", "to_table", "write"]

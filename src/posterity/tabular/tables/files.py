@@ -1,4 +1,4 @@
-"""Reading and writing of the tables: CSV with one parameter per row, and JSON."""
+"""Reading of tables with one parameter per row, and writing of them and of JSON."""
 
 import csv
 import io
@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.artifact.container import no_number
 from posterity.errors import StructureError, UsageError, within
 from posterity.families import DiagonalGaussian, ExponentialFamily
 from posterity.families.names import in_order, order, some
@@ -34,18 +33,15 @@ DRAWS = {"lp__", "chain", ".chain", ".draw"}
 class Moments(NamedTuple):
     """The contents of a table: names, means (d,), and deviations (d,) or a covariance (d, d).
 
-    ``unused`` are the headers of other columns; ``recipe`` is the recipe of the parameters, if a
-    JSON file holds it. ``sites`` has the study of each row, if a column names it: then a name may
-    come once in each.
+    ``unused`` are the headers of other columns. ``sites`` has the study of each row, if a column
+    names it: then a name may come once in each.
     """
 
     names: tuple[str, ...]
     mean: Any
     sd: Any = None
     covariance: Any = None
-    family: str | None = None
     unused: tuple[str, ...] = ()
-    recipe: Mapping[str, Any] | None = None
     sites: tuple[str, ...] = ()
 
 
@@ -53,17 +49,14 @@ def read(
     path: Name,
     *,
     covariance: Name | None = None,
-    family: str | None = None,
     decimal: str | None = None,
 ) -> ExponentialFamily:
     r"""Return the law whose moments a file holds.
 
     Args:
         path: path of a ``.csv`` (or ``.tsv``, ``.txt``) with one row per parameter, under headers
-            of :data:`HEADERS`; or of a ``.json`` with ``"mean"`` and ``"sd"`` or ``"covariance"``,
-            by name or with ``"names"``.
+            of :data:`HEADERS`.
         covariance: path of a second table, with names on its rows and columns, in any order.
-        family: family as in :func:`from_table`, whose errors name the file; JSON may name it.
         decimal: ``"."`` or ``","``, if the numbers do not determine it.
 
     A file that cannot be read, or a cell that is not a number, is an ArtifactError, which names the
@@ -75,7 +68,7 @@ def read(
     >>> read(file).mean
     array([0.31])
     """
-    return law_of(read_moments(path, covariance=covariance, decimal=decimal), path, family)
+    return law_of(read_moments(path, covariance=covariance, decimal=decimal), path)
 
 
 def read_sites(path: Name, *, decimal: str | None = None, **options: Any) -> Ledger:
@@ -122,11 +115,10 @@ def of_sites(found: Moments, path: Name, *, prior: Any = None, flat_sd: float = 
     return ledger.extend(factors, independent=True)
 
 
-def law_of(found: Moments, path: Name, family: str | None) -> ExponentialFamily:
+def law_of(found: Moments, path: Name) -> ExponentialFamily:
     """Return the law of moments that were read; errors name the file."""
-    options = {"covariance": found.covariance, "family": family or found.family}
     with within(f"table {str(path)!r}"):
-        return from_table(found.names, found.mean, found.sd, **options)
+        return from_table(found.names, found.mean, found.sd, covariance=found.covariance)
 
 
 def read_moments(
@@ -135,14 +127,9 @@ def read_moments(
     """Read the moments in a table, with the unused headers. Errors as of :func:`read`."""
     numbers.DECIMAL.check(decimal=decimal)
     path = Path(path)
-    result = _json(path) if path.suffix.lower() == ".json" else _csv(path, decimal, covariance)
+    result = _csv(path, decimal, covariance)
     if covariance is None:
         return result
-    if result.covariance is not None:
-        raise UsageError(
-            found=f"a covariance in {str(path)!r}, and another in {str(covariance)!r}",
-            expected="one covariance",
-        )
     cells = reader.read_cells(Path(covariance), unnamed=True)
     across = cells.header[1:]
     down = tuple(reader.clean(row[0]) for row in cells.rows)
@@ -164,7 +151,7 @@ def read_moments(
 def write(
     law: Any, path: Name, *, covariance: Name | None = None, recipe: Mapping[str, Any] | None = None
 ) -> None:
-    """Write the moments of a law as a table that :func:`read` reads: ``.csv``, or ``.json``.
+    """Write the moments of a law: as a ``.csv``, which :func:`read` reads, or a ``.json``.
 
     Numbers that were read from a table with up to 14 digits are written unchanged; all others
     with all digits of float64. A CSV holds only standard deviations: to keep correlations, pass
@@ -289,61 +276,3 @@ def _check_interval(
                 "limits alike on both sides of the estimate (for odds ratios use logarithms: "
                 "exponentiate = FALSE), or a column of standard errors",
             )
-
-
-KEYS = {"names", "mean", "sd", "covariance", "family", "recipe"}
-"""Keys of a JSON file of moments."""
-
-
-def _json(path: Path) -> Moments:
-    text = reader.read_text(path)
-    try:
-        data = json.loads(text, object_pairs_hook=_once, parse_constant=no_number)
-        if not isinstance(data, dict) or "mean" not in data:
-            raise ValueError("no object with the key 'mean'")
-        unknown = sorted(data.keys() - KEYS)
-        if unknown:
-            raise ValueError(f"unknown keys {some(unknown)}")
-        if ("sd" in data) == ("covariance" in data):
-            raise ValueError("neither or both of 'sd' and 'covariance'")
-        by_name = isinstance(data["mean"], dict)
-        if by_name == isinstance(data.get("names"), list):
-            raise ValueError("names given both by 'mean' and 'names', or by neither,")
-        names = list(data["mean"] if by_name else data["names"])
-
-        sd = _in_order(data["sd"], names, "sd") if "sd" in data else None
-        covariance = None
-        if sd is None:
-            rows = _in_order(data["covariance"], names, "covariance")
-            covariance = [_in_order(row, names, "covariance") for row in rows]
-        extra = data.get("family"), (), data.get("recipe")
-        return Moments(tuple(names), _in_order(data["mean"], names, "mean"), sd, covariance, *extra)
-    except json.JSONDecodeError as error:
-        place = f"{error.msg} in line {error.lineno}, column {error.colno}"
-        raise reader.table_error(path, f"invalid JSON ({place})", "a JSON object") from error
-    except (ValueError, OverflowError, RecursionError) as error:
-        expected = 'an object of "mean" and "sd" by name, or of "names", "mean" and "covariance"'
-        raise reader.table_error(path, str(error)[:300], expected) from error
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON by its keys, of which a second one would be lost."""
-    cleaned = {reader.clean(key): value for key, value in pairs}
-    if len(cleaned) < len(pairs):
-        raise ValueError(f"keys {some(sorted(cleaned))}, one of them twice in one object")
-    return cleaned
-
-
-def _in_order(values: object, names: Sequence[str], what: str) -> list[Any]:
-    """Return values in the order of the names, from a mapping or a sequence.
-
-    Their number and what they are is checked where a law is made of them.
-    """
-    if isinstance(values, dict):
-        odd = sorted(values.keys() ^ set(names))
-        if odd:
-            raise ValueError(f"{what} whose names differ from those of the means: {some(odd)}")
-        values = [values[name] for name in names]
-    if not isinstance(values, list) or any(isinstance(one, bool | str) for one in values):
-        raise ValueError(f"{what} {values!r}, which is not a list of numbers")
-    return [float(one) if isinstance(one, int) else one for one in values]

@@ -1,20 +1,17 @@
 """Laws of named parameters from their means and standard deviations, and back."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from posterity import families
-from posterity.arguments import one_of
 from posterity.arrays.linear_algebra import symmetric
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.names import checked
 from posterity.ledger import Ledger
-
-FAMILIES = ("diagonal", "gaussian", "gamma", "beta")
 
 
 def from_table(
@@ -23,49 +20,34 @@ def from_table(
     sd: ArrayLike | float | None = None,
     *,
     covariance: ArrayLike | None = None,
-    family: str | None = None,
 ) -> families.ExponentialFamily:
-    """Return the law of named parameters with these moments.
+    """Return the Gaussian of named parameters with these moments, a diagonal one with ``sd``.
 
     Args:
         names: d distinct texts.
         mean: means (d,), in the parameters' units.
         sd: standard deviations (d,), in the same units, unless there is a ``covariance``.
         covariance: covariance (d, d), symmetric positive definite, in the order of ``names``.
-        family: ``"diagonal"`` (the default with ``sd``), ``"gaussian"`` (the default with
-            ``covariance``), ``"gamma"`` (for positive parameters) or ``"beta"`` (for parameters
-            between 0 and 1); the last two give a :class:`Product` with one block per parameter.
 
     Raises:
-        UsageError: for neither or both of ``sd`` and ``covariance``, or a family that does not fit.
+        UsageError: for neither or both of ``sd`` and ``covariance``.
         StructureError: for duplicate names, or a number of values that differs from that of names.
-        ParameterError: for NaN, infinity, a deviation or covariance that is not positive, or
-            moments that no member of the family has. It names the parameter.
+        ParameterError: for NaN, infinity, and a deviation or covariance that is not positive. It
+            names the parameter.
 
     >>> q = from_table(["age", "bp"], [0.31, -0.02], [0.05, 0.01])
     >>> q.names, q.variance.round(4).tolist()
     (('age', 'bp'), [0.0025, 0.0001])
     """
-    one = (sd is None) != (covariance is None)
-    family = family or ("gaussian" if sd is None else "diagonal")
-    one_of(*FAMILIES).check(family=family)
-    if not one or (sd is None and family != "gaussian"):
+    if (sd is None) == (covariance is None):
         both = f"{'neither' if sd is None else 'both'} of sd and covariance"
-        raise UsageError(
-            found=f"a covariance for family {family!r}" if one else both,
-            expected="either sd or covariance, and covariance only for family 'gaussian'",
-        )
+        raise UsageError(found=both, expected="one of them")
     count = len(mean) if hasattr(mean, "__len__") else np.size(mean)
     names = checked(names, count, "the parameters of a table")
     mean = _numbers(names, mean, 1, "mean")
     if sd is None:
         return families.Gaussian.from_standard(mean, _covariance(names, covariance)).named(names)
     sd = _positive(names, _numbers(names, sd, 1, "sd"))
-    if family in ("gamma", "beta"):
-        rows = zip(names, mean.tolist(), sd.tolist(), strict=True)
-        return families.Product({name: _of_moments(family, name, m, s) for name, m, s in rows})
-    if family == "gaussian":
-        return families.Gaussian.from_standard(mean, np.diag(sd**2)).named(names)
     return families.DiagonalGaussian.from_standard(mean, sd**2).named(names)
 
 
@@ -124,30 +106,16 @@ def to_table(law: Any) -> dict[str, Any]:
     {'family': 'diagonal', 'names': ['age'], 'mean': [0.31], 'sd': [0.05]}
     """
     law = law.posterior if isinstance(law, Ledger) else law
-    one = getattr(law, "batch_shape", None) == ()
-    blocks: Mapping[str, Any] = law.independent_blocks() if one else {}
-    kinds = {type(block) for block in blocks.values()}
-    if not one or not (law.gaussian or kinds in ({families.Gamma}, {families.Beta})):
-        raise StructureError(
-            found=f"a {type(law).__name__}",
-            expected="one Gaussian, a network, or a product of gammas or betas",
-        )
-    if blocks:
-        family = kinds.pop().__name__.lower()
-        names = list(blocks)
-        parts = [block.marginals()[0] for block in blocks.values()]
-        mean, sd = (np.concatenate([getattr(p, k) for p in parts]) for k in ("mean", "sd"))
-    else:
-        law = getattr(law, "plain", law)  # the weights of a fused network
-        layers = law.network_layers
-        family = "diagonal" if law.diagonal else "gaussian"
-        names = list(law.names) or [str(place) for place in range(law.named_size or 0)]
-        names = list(layers.entries()) if layers else names
-        mean = law.mean
-        sd = law.variance**0.5 if law.diagonal else None
-    table = {"family": family, "names": names, "mean": list(map(tidy, mean))}
-    if sd is not None:
-        return table | {"sd": list(map(tidy, sd))}
+    if getattr(law, "batch_shape", None) != () or not law.gaussian:
+        raise StructureError(found=f"a {type(law).__name__}", expected="one Gaussian, or a network")
+    law = getattr(law, "plain", law)  # the weights of a fused network
+    layers = law.network_layers
+    names = list(law.names) or [str(place) for place in range(law.named_size or 0)]
+    names = list(layers.entries()) if layers else names
+    family = "diagonal" if law.diagonal else "gaussian"
+    table = {"family": family, "names": names, "mean": list(map(tidy, law.mean))}
+    if law.diagonal:
+        return table | {"sd": list(map(tidy, law.variance**0.5))}
     return table | {"covariance": [list(map(tidy, row)) for row in symmetric(law.covariance)]}
 
 
@@ -170,9 +138,7 @@ def _numbers(names: Sequence[str], values: object, axes: int, what: str) -> np.n
         result = np.asarray(values, dtype=float)
     except (TypeError, ValueError) as error:
         raise ParameterError(
-            found=f"{what} {str(values)[:80]}",
-            expected=expected,
-            fix=fix,
+            found=f"{what} {str(values)[:80]}", expected=expected, fix=fix
         ) from error
     if result.shape != (size,) * axes:
         raise StructureError(found=f"{what} of shape {result.shape}", expected=expected, fix=fix)
@@ -207,19 +173,6 @@ def _covariance(names: Sequence[str], covariance: object) -> np.ndarray:
             fix="Use more digits, or leave out a parameter that depends on the others.",
         )
     return symmetric(matrix)
-
-
-def _of_moments(family: str, name: str, mean: float, sd: float) -> families.Gamma | families.Beta:
-    if family == "gamma":
-        if mean <= 0:
-            raise _unfit(name, f"mean {mean}", "a positive mean, as a gamma distribution has")
-        rate = mean / sd / sd
-        return families.Gamma.from_standard(mean * rate, rate)
-    if not 0 < mean < 1 or sd**2 >= mean * (1 - mean):
-        expected = "a mean between 0 and 1 and an sd below sqrt(mean (1 - mean)), as of a beta"
-        raise _unfit(name, f"mean {mean} and sd {sd}", expected)
-    count = mean * (1 - mean) / sd**2 - 1
-    return families.Beta.from_standard(mean * count, (1 - mean) * count)
 
 
 def _unfit(name: str, found: str, expected: str) -> ParameterError:

@@ -1,15 +1,13 @@
-"""Strengths of matches by site and component, for the plot of a matching."""
+"""Strengths of matches by site and component."""
 
 import dataclasses
 import enum
-import functools
 
 import numpy as np
 
-from posterity.arrays.typing import Bool, Float, Int
+from posterity.arrays.typing import Float, Int
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.confidence import AMBIGUOUS
-from posterity.reporting.plots.canvas import BLUE, ORANGE
 
 Array = np.ndarray
 
@@ -34,14 +32,6 @@ MEANING = {
     Kind.ABSENT: "the site has none",
 }
 """Descriptions of the kinds in the legend's order; nats are the cost of the next best match."""
-COLOURS = {
-    Kind.ABSENT: "#f1f1ee",
-    Kind.ALONE: "#b9b9b2",
-    Kind.UNKNOWN: "#5f7f9f",
-    Kind.FIRM: BLUE,
-    Kind.LIKELY: "#86b3de",
-    Kind.AMBIGUOUS: ORANGE,
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,16 +49,6 @@ class Matches:
     def sites(self) -> list[str]:
         """Names of the rows."""
         return list(self.alignment.matching)
-
-    @functools.cached_property
-    def holders(self) -> Int[Array, " g"]:
-        """Number of sites that have each fused component."""
-        return (self.kinds > Kind.ABSENT).sum(0)
-
-    @functools.cached_property
-    def shared(self) -> Bool[Array, " g"]:
-        """Mask of the fused components that several sites have."""
-        return self.holders > 1
 
     def members(self, row: int) -> dict[int, list[int]]:
         """Return one site's components by the fused component that they are matched to."""
