@@ -227,7 +227,7 @@ def draw(fusion: Fusion, drawn: np.ndarray, path: Path) -> None:
     """Draw mean images (sites, components, 8, 8), components of most sites first."""
     from matplotlib.figure import Figure
 
-    held = ~np.isnan(drawn).any((2, 3))
+    held: Any = np.isfinite(drawn).all((2, 3))
     order = np.argsort(-held.sum(0), kind="stable")
     sites = list(fusion.matching)
     doubtful = {(s, fusion.matching[s][k]) for s, k, _ in fusion.plates[""].ambiguous()}
