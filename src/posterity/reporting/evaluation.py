@@ -14,7 +14,7 @@ from posterity.tabular.predictions import Predicted, predicted
 from posterity.tabular.reading import PLAIN, Reading
 from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.records import is_student
-from posterity.tabular.scores import calibration, groups
+from posterity.tabular.scores import calibration, groups, log_hazard
 
 MEANINGS = {
     "log_score": ("Log score", "nats a record; higher is better"),
@@ -128,7 +128,7 @@ def _survival(
     else:
         parts, *_ = predictions(value, recipe, data, level=level, times=grid.tolist())
     curves = np.stack([parts[f"survival_{at:.12g}"] for at in grid])
-    thirds = groups(parts["risk"], most=3, least=1)
+    thirds = groups(log_hazard(parts), most=3, least=1)
     series = []
     listing = []
     names = {1: ("all",), 2: ("low risk", "high risk")}.get(len(thirds), THIRDS)
