@@ -156,6 +156,19 @@ def test_what_stands_for_a_missing_value_can_be_said(missing, tables):
     assert one == other
 
 
+def test_a_text_among_numbers_may_stand_for_a_missing_value(tables):
+    values = tables["x"].astype(str)
+    for text in ("k.A.", "not asked", "<0.1"):
+        values[4] = text
+        tables.assign(x=values).to_csv("t.csv", index=False)
+        line = "fit t.csv --target y --model logistic --columns x -o t.safetensors"
+        way = f"pass --missing {shlex.quote(text)}. Otherwise correct the file there"
+        refuse(line, 5, f"{text!r}, which is not a number; line 6; 'x'; {way}")
+        shell = f"{line} --missing {shlex.quote(text)}"
+        refuse(shell, 5, "1 record with a missing value")
+        succeed(*shlex.split(f"{shell} --drop-missing"))
+
+
 @pytest.mark.parametrize(
     ("said", "shell"),
     [

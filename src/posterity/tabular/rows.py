@@ -13,7 +13,7 @@ from posterity.tabular.hazards import baseline_at, hazard_nodes
 from posterity.tabular.identifiers import Suspect
 from posterity.tabular.options import ODDS
 from posterity.tabular.recipe import Recipe
-from posterity.tabular.tables.reader import table_error
+from posterity.tabular.tables.reader import CORRECT, table_error
 
 CODED = "Events coded 1 and 2, as in R: pass {}, censored first."
 """What to do about R's codes of events."""
@@ -198,7 +198,7 @@ def _at_risk(
             if rounded[at]
             else CODED.format(typed("--category", f"{recipe.event}=1,2"))
             if {*event.tolist()} == {1.0, 2.0}
-            else "Correct the file there.",
+            else CORRECT,
         )
     if predicting:
         return data._replace(y=event, times=np.column_stack([time, event, entry]))

@@ -12,10 +12,20 @@ from posterity.tabular.identifiers import clusters
 from posterity.tabular.reading import Reading
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.tables.numbers import is_numeric
-from posterity.tabular.tables.reader import Cells, as_level, clean, is_missing, table_error
+from posterity.tabular.tables.reader import (
+    Cells,
+    as_level,
+    clean,
+    is_missing,
+    table_error,
+)
 
 DISTINCT = 10
 """Number of values of a column from which repeated records are unlikely by chance."""
+MISSING = (
+    "If it stands for a missing value, pass --missing {cell}. Otherwise correct the file there."
+)
+"""Next step after a text among numbers."""
 LOGICAL = {"TRUE": "1", "FALSE": "0"}
 
 
@@ -53,7 +63,8 @@ def values_of(
     """Return, by column, numbers in the recipe's unit, or positions of a category's levels."""
     numeric = [name for name in wanted if name not in recipe.categories]
     try:
-        numbers = _logical(cells, numeric).numbers(numeric, reading.decimal, expected="numbers").T
+        words = {"expected": "numbers", "of_text": MISSING}
+        numbers = _logical(cells, numeric).numbers(numeric, reading.decimal, **words).T
     except ArtifactError:
         _check_texts(cells, recipe, numeric)
         raise

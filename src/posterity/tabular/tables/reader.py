@@ -11,6 +11,7 @@ import importlib.util
 import io
 import itertools
 import re
+import shlex
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from posterity.tabular.tables.numbers import (
     AmbiguousNumber,
     decimal_mark,
     is_number,
+    is_numeric,
     number,
 )
 
@@ -37,7 +39,8 @@ TEXT = "'"
 """Mark that spreadsheets write before a cell that is text, whatever its form."""
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "."})
 """Spellings of a missing value, in any case: R, pandas, SQL, Stata."""
-
+CORRECT = "Correct the file there."
+"""Next step after a defect of a table."""
 
 FRAMES = {
     ".dta": ("pandas", "read_stata"),
@@ -100,7 +103,12 @@ class Cells(NamedTuple):
         return self._replace(rows=rows, lines=lines)
 
     def numbers(
-        self, columns: Any, decimal: str | None = None, *, expected: str = "a finite number"
+        self,
+        columns: Any,
+        decimal: str | None = None,
+        *,
+        expected: str = "a finite number",
+        of_text: str = CORRECT,
     ) -> np.ndarray:
         """Return the finite numbers (rows, columns) of some columns, in the requested order.
 
@@ -109,6 +117,8 @@ class Cells(NamedTuple):
             decimal: decimal mark, ``"."`` or ``","``; by default the one on which the cells agree.
             expected: description of a valid cell in errors; ``{column}`` in it is replaced by the
                 column's name.
+            of_text: next step where a cell is a text; ``{cell}`` in it is replaced by the cell, as
+                one types it in a shell.
 
         Raises:
             UsageError: for any other ``decimal``.
@@ -130,6 +140,7 @@ class Cells(NamedTuple):
                 return values
         values = np.empty((len(self.rows), len(columns)))
         name = ""
+        cell = ""
         where = ""
         try:
             mark = decimal or decimal_mark(itertools.chain(*texts), self.delimiter)
@@ -141,9 +152,12 @@ class Cells(NamedTuple):
                     values[row, place] = number(cell, mark)
         except ValueError as error:
             wanted = expected.replace("{column}", name)
+            fix = CORRECT
             if isinstance(error, AmbiguousNumber):
                 wanted = "one decimal mark, or the option --decimal"
-            raise table_error(self.path, f"{error}{where}", wanted) from error
+            elif not is_numeric(cell):
+                fix = of_text.replace("{cell}", shlex.quote(cell.strip()))
+            raise table_error(self.path, f"{error}{where}", wanted, fix) from error
         self._check_digits(columns, values)
         return values
 
@@ -301,9 +315,7 @@ def as_text(name: str) -> str:
     return TEXT + name if name.startswith(FORMULAS) else name
 
 
-def table_error(
-    path: Path, found: str, expected: str, fix: str = "Correct the file there."
-) -> ArtifactError:
+def table_error(path: Path, found: str, expected: str, fix: str = CORRECT) -> ArtifactError:
     """Return the error for a defect of a table, with its place in ``found``."""
     return ArtifactError(found=f"{found} in table {str(path)!r}", expected=expected, fix=fix)
 
