@@ -187,20 +187,40 @@ def test_columns_that_look_like_clusters_are_named(kind, said):
     assert shown == said
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Family", True),
+        ("famille", True),
+        ("household", True),
+        ("Station", True),
+        ("hôpital", True),
+        ("clinic", True),
+        ("days_in_hospital", False),
+    ],
+)
+def test_usual_words_for_clusters_are_known(name, said):
+    rng = np.random.default_rng(4)
+    put("t", y=rng.normal(size=150), **{name: np.repeat(np.arange(30), 5)})
+    way = f"pass --cluster {shlex.quote(name)}"
+    note = told("fit t.csv --model linear --target y -o t.safetensors", way)
+    assert bool(note) == said
+
+
 @pytest.mark.parametrize("spread", [0.0, 3.0])
 @pytest.mark.parametrize("trials", [1, 12])
 def test_numbers_that_tables_are_sorted_by_are_clusters_where_records_of_one_are_alike(
     trials, spread
 ):
     rng = np.random.default_rng(4)
-    ward = np.sort(rng.integers(30, 60, 300))
+    dose = np.sort(rng.integers(30, 60, 300))
     x = rng.normal(size=300)
-    f = 0.5 * x + spread * rng.normal(size=60)[ward]
+    f = 0.5 * x + spread * rng.normal(size=60)[dose]
     won = rng.binomial(trials, 1 / (1 + np.exp(-f)))
-    put("t", won=won, of=np.full(300, trials), x=x.round(3), ward=ward)
+    put("t", won=won, of=np.full(300, trials), x=x.round(3), dose=dose)
     line = "fit t.csv --model logistic --target won --trials of -o t.safetensors"
-    assert len(told(line, "pass --cluster ward")) == (spread > 0)
-    (note,) = told(f"{line} --columns x", "pass --cluster ward")  # by their order
+    assert len(told(line, "pass --cluster dose")) == (spread > 0)
+    (note,) = told(f"{line} --columns x", "pass --cluster dose")  # by their order
     assert ("times as large" in note) == (spread > 0)
 
 

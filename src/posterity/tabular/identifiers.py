@@ -13,8 +13,12 @@ from posterity.tabular.tables.reader import Cells, is_missing
 NAMED = re.compile(
     r"(?i:(.*[^a-z])?(ids?|uuid|guid|mrn|nr|identifier|patient|subject|person|participant|case))"
     r"|.*[a-z]I[Dd]"
+    r"|(?i:family|famille|familie|household|ménage|menage|haushalt|ward|station"
+    r"|hospital|hôpital|hopital|krankenhaus|clinic|clinique|klinik|centre|center|zentrum)"
 )
-"""Names of columns that identify something."""
+"""Names of columns that identify something. Of a ward or family the name is all: days_in_hospital
+is a number.
+"""
 NUMBERED = re.compile(
     r"(?i:(.*[^a-z])?(no|num|number|key|code|record|serial))|.*[a-z](No|Nr|Key|Code)"
 )
