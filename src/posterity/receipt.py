@@ -146,7 +146,8 @@ _NOT_EXACT = (
 
 
 def _named(sites: tuple[str, ...]) -> str:
-    return ", ".join(map(json.dumps, sites))  # quoted, so that no name can imitate the text
+    """Return the names, each quoted and escaped, so that none can imitate the text."""
+    return ", ".join(clean(json.dumps(site, ensure_ascii=False)) for site in sites)
 
 
 def _canonical(document: Any) -> str:

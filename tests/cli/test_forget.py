@@ -1,5 +1,6 @@
 """``posterity forget`` and ``verify``, as a user calls them."""
 
+import html
 import os
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from cli.configurations import COUNTS, LOGISTIC
 import posterity
 from posterity.cli import files as command_files
 from posterity.cli.forget import _report as report
+from posterity.families import Gamma
 from posterity.tabular.recipe import recipe_in
 from posterity.tabular.sites import sites_in
 
@@ -31,6 +33,23 @@ def test_forget_and_verify_exactly(folder):
     assert "the ledger before is the one that the receipt names" in wrong["found"]
     Path("receipt.json").write_text(Path("receipt.json").read_text().replace("true", "false"))
     fail(5, "verify", "receipt.json", "shared.safetensors", "left.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("köln", '"köln"'), ('a"b', r'"a\"b"'), ("a\N{RIGHT-TO-LEFT OVERRIDE}b", r'"a\u202eb"')],
+)
+def test_a_receipt_has_names_as_they_are_but_for_what_could_mislead(folder, name, said):
+    document("federate", "gossip.toml")
+    ledger = posterity.load("shared.safetensors").update(name, Gamma(3.0, 2.0), independent=True)
+    posterity.save(ledger, "more.safetensors")
+    out = ("-o", "left.safetensors", "--receipt", "r.json")
+    succeed("forget", "more.safetensors", "--site", name, *out)
+    verified = ("r.json", "more.safetensors", "left.safetensors")
+    assert f"factors of {said} were" in succeed("verify", *verified).stdout
+    succeed("report", *verified, "-o", "r.html")
+    page = Path("r.html").read_text(encoding="utf-8")
+    assert f"factors of {said} were" in html.unescape(page)
 
 
 CONFIG = ("--config", "logistic.toml")
