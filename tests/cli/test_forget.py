@@ -62,6 +62,7 @@ def test_forget_says_that_it_is_not_exact_and_refines_with_a_configuration(folde
     assert plain["status"]["state"] == "not converged" and plain["status"]["left"] is None
     assert (plain["exact"], plain["distance"]) == (False, None)
     assert "Not exact, not converged: " in report(plain)
+    succeed("verify", "plain.json", "coupled.safetensors", "plain.safetensors")
     out = ["-o", "refined.safetensors", "--receipt", "r.json"]
     refined = document(*arguments, *out, *CONFIG)
     assert not refined["exact"] and 0 <= refined["distance"] < 1e-5
