@@ -191,13 +191,15 @@ def test_sites_agree_on_a_dispersion_and_files_carry_it():
     refuse(
         f"fit none.csv {line} -o x.safetensors",
         3,
-        "too few to estimate a dispersion; --dispersion V",
+        "whose targets are all 0, which tell no dispersion; --dispersion V",
     )
+    document(*f"fit n.csv {line} --dispersion 0.5 --prior-sd 1 -o known.safetensors".split())
+    document("fit", "none.csv", "--like", "known.safetensors", "-o", "x.safetensors")
     put("same.csv", {**table, "y": 0 * y + 3})
     told = document(*f"fit same.csv {line} -o x.safetensors".split())
     assert any("no more than Poisson's" in one for one in told["notes"])
     line = "--model gamma --target y -o x.safetensors"
-    refuse(f"fit same.csv {line}", 3, "too few to estimate a dispersion")
+    refuse(f"fit same.csv {line}", 3, "whose targets are all 3, which tell no dispersion")
     put("two.csv", {"x": [1.0, 2.0], "y": [3.0, 5.0]})
     refuse(f"fit two.csv {line}", 3, "2 records; too few to estimate a dispersion")
 

@@ -254,9 +254,15 @@ def dispersion_of(
         dispersion = math.exp(found.x)
     same = recipe.model == "gamma" and dispersion < LEAST  # counts may be Poisson
     if same or dispersion > 0.99 * ends[1]:
+        number = left.records if left else 0
+        targets = {*np.concatenate([np.zeros(0), *(np.asarray(data.y) for data in sites)])}
+        why = "too few to estimate a dispersion"
+        if len(targets) == 1:
+            why = f"whose targets are all {targets.pop():g}, which tell no dispersion"
         raise ParameterError(
-            found=f"{left.records if left else 0} records, too few to estimate a dispersion",
-            expected="more records, or --dispersion V, the same at every site",
+            found=f"{number} records, {why}",
+            expected="more of them, or a known dispersion",
+            fix="Pass --dispersion V, the same at every site; with --like, to the file's own fit.",
         )
     return dispersion
 
