@@ -109,7 +109,9 @@ def test_what_has_no_table_is_refused_and_leaves_nothing_behind():
 
     posterity.save(Dirichlet.from_standard([1.0, 2.0]), "d.safetensors")
     before = contents()
-    assert "Dirichlet" in fail(4, "export", "d.safetensors", "-o", "d.csv")["found"]
+    error = fail(4, "export", "d.safetensors", "-o", "d.csv")
+    assert "Dirichlet" in error["found"] and "posterity show FILE --csv" in error["fix"]
+    assert "mean" in succeed("show", "d.safetensors", "--csv").stdout
     assert contents() == before
 
 

@@ -107,7 +107,11 @@ def to_table(law: Any) -> dict[str, Any]:
     """
     law = law.posterior if isinstance(law, Ledger) else law
     if getattr(law, "batch_shape", None) != () or not law.gaussian:
-        raise StructureError(found=f"a {type(law).__name__}", expected="one Gaussian, or a network")
+        raise StructureError(
+            found=f"a {type(law).__name__}",
+            expected="one Gaussian, or a network",
+            fix="Any posterior's means and intervals: posterity show FILE --csv.",
+        )
     law = getattr(law, "plain", law)  # the weights of a fused network
     layers = law.network_layers
     names = list(law.names) or [str(place) for place in range(law.named_size or 0)]
