@@ -46,6 +46,8 @@ REFUSED = {
     FIT + "ols": (2, "--model linear"),
     FIT + "logit": (2, "--model logistic"),
     FIT + "negbin": (2, "--model negative-binomial"),
+    "federate -o f.safetensors --site n=n.csv --model cox": (2, "Pass --model survival."),
+    "pursue --data n.csv -o p.safetensors --target y --model Logit": (2, "Pass --model logistic."),
     "fit n.csv --model survival --target time --event status --columns x -o n.safetensors": (
         *(5, "--category status=1,2, censored first"),
     ),

@@ -225,6 +225,18 @@ REGRESSION = dataclasses.replace(
 """Models by their short names, and by those that other verbs have."""
 
 
+def _IS_OURS(value: Any) -> bool:
+    return TEXT.allows(value) and value.lower() not in OTHER_NAMES
+
+
+MODEL = dataclasses.replace(
+    TEXT,
+    constraint=Constraint("a name that posterity has for a model", _IS_OURS),
+    others=OTHER_NAMES,
+)
+"""Regressions and other models, which are looked up later."""
+
+
 def _numeric(value: Any) -> bool:
     if isinstance(value, list):
         return all(map(_numeric, value))
