@@ -341,8 +341,10 @@ def test_a_student_predicts_from_raw_tables_and_goes_out(regressions, model):
         refuse(f"predict s.safetensors {pool} -o q.csv --times 2", 2, "--times; it learned those")
     else:
         np.testing.assert_allclose(predicted["mean"], student.mean[:, 0], rtol=1e-6)
-    scores = document("evaluate", "s.safetensors", pool)["all"]
+    evaluated = document("evaluate", "s.safetensors", pool)
+    scores = evaluated["all"]
     assert {"concordance" if times else "log_score"} <= scores.keys()
+    assert any("concordance alone" in note for note in evaluated["notes"]) == bool(times)
     assert "log_score" not in scores or not times
     succeed("export", "s.safetensors", "-o", "s.onnx")
     known = {entry.key: entry.value for entry in onnx.load("s.onnx").metadata_props}

@@ -222,6 +222,11 @@ def predicted(
             parts = by_student(call, recipe, data, names, provenance, progress)
         if recipe.model == "linear":
             parts = with_interval(parts, level)
+        if scored and recipe.model == "survival":
+            notes.append(
+                "a student of survival has chances at its times, no density: its score is the "
+                "concordance alone; the posterior's file has the log score"
+            )
         if scored:
             log_score = log_of_moments(recipe, parts, np.asarray(data.y))
     else:
