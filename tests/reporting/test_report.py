@@ -426,6 +426,24 @@ def test_mixtures_pursuits_networks_and_students():
     assert "Columns: age, dose." in report("student.safetensors").html
 
 
+def test_a_student_of_arrays_is_scored_as_evaluate_does():
+    about = {"columns": '["age","dose"]', "target": "size"}
+    rng = np.random.default_rng(0)
+    for name, head in {"label": Head("bernoulli", 1), "value": Head("gaussian", 1)}.items():
+        layers = Layers.dense(2, head.size)
+        student = Student(layers, rng.normal(size=layers.size), head)
+        posterity.save(student, f"{name}.safetensors", provenance=about)
+        rows = [f"{k},{k % 3},{k % 2}" for k in range(20)]
+        Path("test.csv").write_text("\n".join(["age,dose,size", *rows]))
+        (score, *_) = document("evaluate", f"{name}.safetensors", "test.csv")["all"].items()
+        page = report(f"{name}.safetensors", data="test.csv").html
+        assert score == ("records", 20) and "On 20 records of test.csv" in page
+        assert ("observed share" if name == "label" else "observed size") in page
+        Path("test.csv").write_text("age,dose\n1,2\n")
+        with pytest.raises(StructureError, match="no target in"):
+            report(f"{name}.safetensors", data="test.csv")
+
+
 def test_a_student_that_a_table_does_not_suit_is_refused():
 
     layers = Layers.dense(2, 5, 2)

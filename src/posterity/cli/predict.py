@@ -9,7 +9,7 @@ from posterity.cli.options import Settings, conflict, unwanted
 from posterity.cli.recipes import reading_of, recipe_of
 from posterity.cli.report import Group, first, group, short, table
 from posterity.cli.streams import Data, bar, printable, verb
-from posterity.errors import StructureError, UsageError
+from posterity.errors import UsageError
 from posterity.ledger import Ledger
 from posterity.runtime.text import count
 from posterity.tabular.predictions import FORMATS, Predicted, joined, of_site, predicted, texts_of
@@ -189,11 +189,6 @@ def evaluate(settings: Settings) -> Data:
             )
         kind, own = _predicted(settings, file, inputs, scored=True)
         several[site] = own
-        if own.target is None:
-            raise StructureError(
-                found=f"no target in {str(inputs)!r}",
-                expected="the column that was predicted (--target)",
-            )
     found, labels = joined(several)
     if len(tables) == 1:
         labels = None if by is None else texts_of(tables[0], by)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from posterity.artifact.provenance import TARGET
 from posterity.errors import StructureError
 from posterity.reporting.charts import Axis, Series, chart, through
 from posterity.reporting.markup import Markup, figure, paragraph, shown, table
@@ -38,16 +39,15 @@ def section(
 ) -> list[Markup]:
     """Return scores of a posterior or student on records, with the plot for its model."""
     recipe = recipe_in(provenance)
-    if recipe is None:
+    if recipe is None and not is_student(value):
         raise StructureError(
             found=f"records in {str(path)!r}, and a {type(value).__name__} that does not say what "
             "it predicts",
-            expected="a regression with its recipe, as posterity fit writes it, or its student",
+            expected="a regression with its recipe, as posterity fit writes it, or a student",
         )
     found = predicted(
         value, provenance, path, recipe=recipe, reading=reading, level=level, scored=True
     )
-    data: Any = found.data
     result, _ = found.scores(level)
     told = [f"On {result['records']:,} records of {path.name}", *found.notes]
     rows = [
@@ -57,14 +57,21 @@ def section(
     ]
     parts = [paragraph(f"{line}.") for line in told]
     parts.append(table("Scores", ["Score", "Value", "Meaning"], rows))
-    if data.times is not None:
+    if found.times is not None:
         parts.append(_survival(value, recipe, found, level))
     elif {"p", "mean"} & found.columns.keys():
-        parts.append(_calibration(found, recipe))
+        parts.append(_calibration(found, _axis_of(provenance, recipe)))
     return parts
 
 
-def _calibration(found: Predicted, recipe: Recipe) -> Markup:
+def _axis_of(provenance: Mapping[str, str], recipe: Recipe | None) -> str:
+    """Return the target's name, and its unit if a recipe has one."""
+    if recipe is None:
+        return provenance.get(TARGET, "value")
+    return " ".join(filter(None, [recipe.target, recipe.unit.get(recipe.target or "")]))
+
+
+def _calibration(found: Predicted, target: str) -> Markup:
     """Return a plot of observed against predicted frequency, one point per group of records."""
     label = "p" in found.columns
     y = np.asarray(found.target)
@@ -87,7 +94,6 @@ def _calibration(found: Predicted, recipe: Recipe) -> Markup:
             [2 * y[own].std(ddof=len(own) > 1) / len(own) ** 0.5 for own in groups(made)]
         )
         ends = np.stack([seen - wide, seen + wide])
-        target = " ".join(filter(None, [recipe.target, recipe.unit.get(recipe.target or "")]))
         across = Axis.around(f"predicted {target}", [*expected, *seen])
         up = Axis.around(f"observed {target}", ends.ravel().tolist())
         caption = (

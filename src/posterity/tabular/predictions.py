@@ -294,6 +294,11 @@ def _by_columns(
     classes = classes_of(learned)
     known = learned.get(TARGET)
     records = read_inputs(inputs, array, target, known=known, classes=classes, scored=scored)
+    if scored and records.y is None:
+        raise StructureError(
+            found=f"no target in {str(inputs)!r}",
+            expected="the column that was predicted (--target)",
+        )
     x = reordered(records, names, str(inputs), file)
     notes = unnamed({str(inputs): records.names} if names else {}, names)
     notes += [named(classes)] if classes else []
