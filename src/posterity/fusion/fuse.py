@@ -186,7 +186,8 @@ def fuse(
         checked = sites.blocks, fusion.plates, sites.coordinates, level
         found = [*choice.twice, *doubts(*checked, searched=searched)]
     warn_of(found if warn else ())
-    return dataclasses.replace(fusion, why=choice.why, doubts=tuple(found))
+    ledger = None if fusion.ledger is None else sites.remembered(fusion.ledger)
+    return dataclasses.replace(fusion, ledger=ledger, why=choice.why, doubts=tuple(found))
 
 
 @contextlib.contextmanager
