@@ -201,7 +201,13 @@ class Ledger:
         Ledger(2 sites: north, south; Beta(0.6 ± 0.2))
         """
         every = factors if independent else ()
-        alone = every if isinstance(independent, bool) else independent
+        given = every if isinstance(independent, bool) else independent
+        alone = frozenset(given if isinstance(given, Collection) else (given,))
+        if not alone <= factors.keys():
+            raise LedgerError(
+                found=f"independent={independent!r} for the factors of {some(list(factors))}",
+                expected="True, False, or a collection of these sites",
+            )
         new = {s: self._next(s, factor, None, None, s in alone) for s, factor in factors.items()}
         return self._updated(new)
 
