@@ -275,6 +275,20 @@ def test_a_fusion_remembers_whom_its_ledgers_forgot(how: Any) -> None:
     assert back is not None and back.sites == ("a", "b") and not back.forgotten
 
 
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_sum_of_factors_depends_on_what_its_parts_do(moved: bool) -> None:
+    prior = Gaussian.from_standard(np.zeros(2), 100 * np.eye(2))
+    own = {s: Gaussian.from_standard(np.full(2, k / 9), np.eye(2)) for k, s in enumerate("abc")}
+    sites = [
+        Ledger(prior).update(s, q - prior, independent=s != "a" or not moved)
+        for s, q in own.items()
+    ]
+    with pytest.warns(UserWarning, match="one for all"):
+        ledger = fuse(sites, budget=1).ledger
+    assert ledger is not None
+    assert ledger.independent is not moved
+
+
 def test_a_thousand_components_go_beyond_the_sample_that_is_compared_in_pairs() -> None:
     rng = np.random.default_rng(0)
     centres = 20.0 * rng.normal(size=(30, 3))
