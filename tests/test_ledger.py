@@ -455,6 +455,16 @@ def test_many_sites_at_once_are_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -
             Ledger(PRIOR).extend({**made, "site 33": DiagonalGaussian(np.zeros(3), np.ones(3))})
 
 
+@pytest.mark.parametrize("independent", ["north", ["south"], 0, None])
+def test_sites_that_are_not_those_of_the_factors_are_not_independent(independent: Any) -> None:
+    factors = {"north": Gamma(3.0, 2.0), "or": Gamma(1.0, 1.0)}
+    start = Ledger(Gamma.from_standard(1.0, 1.0))
+    with pytest.raises(LedgerError, match="independent="):
+        start.extend(factors, independent=independent)
+    entries = start.extend(factors, independent=["or"]).entries
+    assert [entry.independent for entry in entries.values()] == [False, True]
+
+
 VERSIONS: dict[str, tuple[Any, Any, Any]] = {
     "a fraction": (0.5, 0, False),
     "a float": (1.0, 0, False),

@@ -3,7 +3,7 @@
 import operator
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from posterity.arrays.typing import Shape
 from posterity.errors import LedgerError, PosterityError
 from posterity.families import ExponentialFamily, at_rest
 from posterity.families.checks import check_finite, check_same_structure
+from posterity.families.names import some
 
 SAME_SHAPE = str.maketrans(
     # Cyrillic, small and capital; Greek, small and capital
@@ -149,6 +150,21 @@ def checked(site: str, entry: Entry) -> Entry:
             expected="a site by name, whole numbers from 0 to 2**63 - 1, and True or False",
         )
     return Entry(int(epoch), int(sequence), factor, bool(independent))
+
+
+def among(sites: Collection[str], independent: Any) -> frozenset[str]:
+    """Return the sites whose factors are independent: all, none, or a collection of these. Raises a
+    LedgerError for anything else.
+    """
+    if isinstance(independent, bool | np.bool_):
+        return frozenset(sites if independent else ())
+    alone = frozenset(independent if isinstance(independent, Collection) else (independent,))
+    if not alone.issubset(sites):
+        raise LedgerError(
+            found=f"independent={independent!r} for {some(list(sites))}",
+            expected="True, False, or a collection of these sites",
+        )
+    return alone
 
 
 def _is_count(value: Any) -> bool:

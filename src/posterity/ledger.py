@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from posterity import entries as versions
-from posterity.entries import Entry, all_at_rest, by_site, check_names, checked, with_factors
+from posterity.entries import Entry, all_at_rest, among, by_site, check_names, checked, with_factors
 from posterity.errors import LedgerError
 from posterity.families import ExponentialFamily, at_rest
 from posterity.families.checks import check_adds, check_proper, check_same_structure
@@ -200,8 +200,7 @@ class Ledger:
         >>> ledger.extend({"north": Beta(1.0, 1.0), "south": Beta(1.0, 0.0)})
         Ledger(2 sites: north, south; Beta(0.6 ± 0.2))
         """
-        every = factors if independent else ()
-        alone = every if isinstance(independent, bool) else independent
+        alone = among(factors, independent)
         new = {s: self._next(s, factor, None, None, s in alone) for s, factor in factors.items()}
         return self._updated(new)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from posterity import DiagonalGaussian
 from posterity.fusion import clustering as of_clustering
-from posterity.fusion.agglomeration import agglomerate
+from posterity.fusion.agglomeration import agglomerate, ward
 from posterity.fusion.clustering import Clustering, assign, packed, sums
 from posterity.fusion.components import LocalComponents
 from posterity.fusion.geometry import Points
@@ -164,3 +164,9 @@ def test_a_search_is_the_same_where_no_costs_are_kept(seed: int) -> None:
         patch.setattr(of_clustering, "PIECE", 64)
         found.append(search(local_components(seed, 6, 3)).clustering)
     assert (found[0].labels == found[1].labels).all()
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1.0, 1e306])
+def test_costs_of_any_size_have_one_tree(unit: float) -> None:
+    costs = unit * np.array([[0, 1, 9, 4], [1, 0, np.inf, 9], [9, np.inf, 0, 2], [4, 9, 2, 0]])
+    assert ward(costs).merged.tolist() == [[0, 1], [2, 3]]

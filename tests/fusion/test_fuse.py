@@ -21,6 +21,7 @@ from posterity import (
     save,
 )
 from posterity.arrays.tree import leaves
+from posterity.errors import UsageError
 from posterity.fusion import barycenter, search
 from tests.fusion.made import conjugate_site, gamma_ledger, plate, points, site_plates
 from tests.laws.table import NAMES, TABLE
@@ -254,6 +255,38 @@ def test_a_factor_that_others_moved_stays_so(how: Any, files: bool, tmp_path: An
     assert ledger is not None
     assert [entry.independent for entry in ledger.entries.values()] == [False, True, True]
     assert not ledger.forget("b").independent and ledger.forget("a").independent
+
+
+@pytest.mark.parametrize("how", [{}, {"budget": 10**7}, {"personal": True}])
+def test_a_fusion_remembers_whom_its_ledgers_forgot(how: Any) -> None:
+    prior = Gaussian.from_standard(np.zeros(2), 100 * np.eye(2))
+    own = {s: Gaussian.from_standard(np.full(2, k), np.eye(2)) for k, s in enumerate("abc")}
+    a, b, c = (Ledger.of_site(s, prior=prior, posterior=q) for s, q in own.items())
+    left = (a | b).forget("b")
+    fused = fuse([left, c], **how).ledger
+    assert fused is not None and fused.sites == ("a", "c") and fused.forgotten == ("b",)
+    for several in ([left, b], [b, left], {"a": left, "b": own["b"]}):
+        with pytest.raises(UsageError, match=r"factors of \['b'\], whom a ledger among them"):
+            fuse(several, **(how if isinstance(several, list) else how | {"prior": prior}))
+    again = left.update("b", prior.zero(), epoch=1, sequence=0)
+    again = again.update("b", b.factor("b"), independent=True)
+    only = again.forget("a").compact()
+    back = fuse([left, only], **how).ledger
+    assert back is not None and back.sites == ("a", "b") and not back.forgotten
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_sum_of_factors_depends_on_what_its_parts_do(moved: bool) -> None:
+    prior = Gaussian.from_standard(np.zeros(2), 100 * np.eye(2))
+    own = {s: Gaussian.from_standard(np.full(2, k / 9), np.eye(2)) for k, s in enumerate("abc")}
+    sites = [
+        Ledger(prior).update(s, q - prior, independent=s != "a" or not moved)
+        for s, q in own.items()
+    ]
+    with pytest.warns(UserWarning, match="one for all"):
+        ledger = fuse(sites, budget=1).ledger
+    assert ledger is not None
+    assert ledger.independent is not moved
 
 
 def test_a_thousand_components_go_beyond_the_sample_that_is_compared_in_pairs() -> None:

@@ -58,6 +58,14 @@ def test_predictions_are_scored_in_all_and_by_group(tables, tmp_path):
     assert float(rows[0]["mean"]) == pytest.approx(made["mean"][0])
 
 
+@pytest.mark.parametrize("level", [0.0, 1.0, 1.5])
+def test_intervals_without_an_end_are_refused(tables, level):
+    fitted = fit(tables["north"], RECIPE, reading=DROPPED)
+    given = fitted.ledger, fitted.provenance, tables["south"]
+    with pytest.raises(UsageError, match=f"level={level}"):
+        predicted(*given, recipe=fitted.recipe, level=level)
+
+
 def test_a_value_without_a_recipe_is_refused(tables, tmp_path):
     fitted = fit(tables["north"], RECIPE, reading=DROPPED)
     save(fitted.ledger, tmp_path / "plain.safetensors")

@@ -91,8 +91,10 @@ def ward(costs: Float[Array, "n n"]) -> Tree:
     if not len(pairs):
         return Tree(size, np.empty((0, 2), int))
     allowed = np.isfinite(pairs)
+    # In units of the largest cost, so that squares neither overflow nor underflow.
+    pairs /= pairs[allowed].max(initial=0.0) or 1.0
     # No allowed merge costs more than this, none with a forbidden pair as little.
-    most = size * max(pairs[allowed].max(initial=0.0), np.finfo(float).eps)
+    most = float(size)
     pairs[~allowed] = 10 * size * most
     tree = scipy.cluster.hierarchy.linkage(np.sqrt(pairs), "ward")
     return Tree(size, tree[tree[:, 2] ** 2 <= most, :2].astype(int))

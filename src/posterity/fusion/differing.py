@@ -64,11 +64,13 @@ class DifferingSites(SitesInMemory):
 
     def _take(self, opened: Mapping[str, Any]) -> None:
         for name, value in opened.items():
+            self._own(name, value.sites if isinstance(value, Ledger) else ())
             several = {name: value} if not isinstance(value, Ledger) else _apart(name, value)
             for site, own in several.items():
                 if site in self.estimates:
                     raise given_twice(site)
                 self.estimates[site] = _estimate(site, own, self.plan.prior)
+        self._check_forgotten(self.estimates, self._owners)
         _check_names(self.estimates)
 
     def _close(self) -> None:
@@ -117,7 +119,7 @@ def fuse_differing(
     joint = RandomEffects.of(prior, personal)
     factors = {site: joint.factor(message) for site, message in messages.items()}
     alone = [site for site, own in known.items() if own.independent]
-    ledger = Ledger(joint).extend(factors, independent=alone)
+    ledger = sites.remembered(Ledger(joint).extend(factors, independent=alone))
     effects = effects_of(ledger)
     found = [*doubts(sites, prior, effects, level, wider)]
     why = "since sites' coefficients vary about those of a population"

@@ -186,7 +186,8 @@ def fuse(
         checked = sites.blocks, fusion.plates, sites.coordinates, level
         found = [*choice.twice, *doubts(*checked, searched=searched)]
     warn_of(found if warn else ())
-    return dataclasses.replace(fusion, why=choice.why, doubts=tuple(found))
+    ledger = None if fusion.ledger is None else sites.remembered(fusion.ledger)
+    return dataclasses.replace(fusion, ledger=ledger, why=choice.why, doubts=tuple(found))
 
 
 @contextlib.contextmanager
@@ -336,6 +337,7 @@ def _kept_apart(ledger: Ledger, sites: Sites, alignments: Alignments) -> Ledger:
         return ledger
     factors = {name: ledger.factor(name) for name in ledger.sites if name not in regions}
     alone = {name for name in factors if ledger.entries[name].independent} - sites.dependent
+    alone.intersection_update(sites.names)  # a sum of sites depends on what its parts do
     for region, site in regions.items():
         assert site.ledger is not None  # it names contributors
         for name in site.contributors:

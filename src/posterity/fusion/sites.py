@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import itertools
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from posterity.artifact.aligned import (
     unnamed_parts,
 )
 from posterity.artifact.many import Alone, Several, name_of
+from posterity.entries import Entry, merge_entries
 from posterity.errors import ParameterError, UsageError
 from posterity.families import ExponentialFamily, at_rest
 from posterity.families.checks import check_adds, check_proper
@@ -90,7 +91,8 @@ class Sites(abc.ABC):
     ``blocks`` has the blocks of all sites by path (empty for networks); ``loaded`` the sites, if
     they are in memory; ``prior`` the prior of sites without their own; ``labels`` the names of
     members of plates, by site and path; ``shared`` a contributor in two ledgers, and these two;
-    ``dependent`` the ledgers in which factors depend on other sites' records.
+    ``dependent`` the ledgers in which factors depend on other sites' records; ``tombstones`` of
+    sites that ledgers have forgotten.
     """
 
     in_memory: ClassVar[bool]
@@ -114,6 +116,8 @@ class Sites(abc.ABC):
         self.shared: tuple[str, str, str] | None = None
         self.ledgers: set[str] = set()
         self.dependent: set[str] = set()
+        self.tombstones: dict[str, Entry] = {}
+        self._epochs: dict[str, int] = {}
         self._batch: Any = None  # all sites, if they are in memory as one batch
 
     @property
@@ -150,8 +154,8 @@ class Sites(abc.ABC):
         if name in self._known:
             raise given_twice(name)
         self._known.add(name)
-        if isinstance(value, Ledger) and not value.independent:
-            self.dependent.add(name)
+        if isinstance(value, Ledger):
+            self._remember(name, value)
         reader = provenances.reader_of([provenance])
         if reader is not None:
             self._recipe = self._recipe or {name: provenance}
@@ -232,6 +236,7 @@ class Sites(abc.ABC):
     def _close(self) -> None:
         """Check that there are two sites or more; warn if some have no names of coordinates."""
         count = len(self._known)
+        self._check_forgotten(self._known, self._owners)
         self._known = set()  # frees memory: there may be millions
         if count < 2:
             raise UsageError(
@@ -252,6 +257,38 @@ class Sites(abc.ABC):
         if self.like is None:
             (self._first, self.like), prior = next(iter(posteriors.items())), self.prior
         check_structure(self._first, self.like, posteriors, prior)
+
+    def _remember(self, name: str, ledger: Ledger) -> None:
+        """Record whether a ledger's factors depend on other sites, and whom it has forgotten."""
+        if not ledger.independent:
+            self.dependent.add(name)
+        forgotten = {site: ledger.entries[site] for site in ledger.forgotten}
+        if forgotten:
+            self.tombstones = merge_entries(self.tombstones, forgotten)
+        for site in ledger.sites:
+            if ledger.entries[site].epoch > 0:
+                self._epochs[site] = ledger.entries[site].epoch
+
+    def _check_forgotten(self, *present: Container[str]) -> None:
+        """Raise a UsageError if a site is ``present`` that a ledger has forgotten, unless it was
+        readmitted under a later epoch.
+        """
+        back = [
+            site
+            for site, entry in self.tombstones.items()
+            if any(site in names for names in present) and self._epochs.get(site, 0) <= entry.epoch
+        ]
+        if back:
+            raise UsageError(
+                found=f"factors of {some(back)}, whom a ledger among them has forgotten",
+                expected="sites that none has forgotten, or that were readmitted",
+                fix="Leave their files out; if they come back, fuse all sites' own files.",
+            )
+
+    def remembered(self, ledger: Ledger) -> Ledger:
+        """Return a ledger of the sites with the tombstones of all whom their ledgers forgot."""
+        left = {site: own for site, own in self.tombstones.items() if site not in ledger.entries}
+        return ledger.holding({**ledger.entries, **left}) if left else ledger
 
     def _own(self, name: str, contributors: Iterable[str]) -> None:
         """Record the contributors of a ledger."""

@@ -358,8 +358,7 @@ def own_law(
 ) -> Law:
     """Return the law of a site's own coefficients given draws (m, ...) of the shared parameters.
 
-    Means are (m, p); scales are standard deviations (m, p) without records, else roots of
-    covariances (m, p, p).
+    Means are (m, p); scales are roots of covariances (m, p, p).
     """
     coefficients = Normal.of(shared.coefficients)
     own = np.array(model.personal)

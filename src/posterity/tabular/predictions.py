@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from posterity.arguments import BETWEEN
 from posterity.artifact.provenance import TARGET, classes_of, named, unnamed
 from posterity.errors import StructureError, UsageError, within
 from posterity.ledger import Ledger
@@ -192,7 +193,7 @@ def predicted(
         target: name of the column that is predicted, if it is not the recipe's.
         site_column: name of the column of records' sites, if they differ.
         spread: noise variance or dispersion; by default that in the file.
-        level: probability of intervals.
+        level: probability of intervals, between 0 and 1.
         times: for survival, the times at which to predict it; by default those of the recipe.
         scored: whether to read the target and find its log score.
         progress: callback with the number of rows that a network has predicted.
@@ -202,6 +203,7 @@ def predicted(
         PosterityError: for a value that does not specify its predictions, tables that cannot be
             read or lack its columns, and options that do not suit it.
     """
+    BETWEEN.check(level=level)
     call = _call(value, recipe, file, of_network)
     site, inputs = of_site(inputs)
     if recipe is None:

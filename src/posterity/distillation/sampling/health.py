@@ -98,13 +98,15 @@ def searched(numbers: Any, chains: int) -> str:
 
 
 def residuals(outputs: Any, y: Any, noise_variance: Any) -> tuple[Any, Any] | None:
-    """Return each draw's means less the records' values (draws, n, k), and its noise variances;
-    None if a model knows no noise, or has other outputs than values.
+    """Return each draw's means less the records' values (draws, n, k), and its noise variances, in
+    float64, where squares of float32 do not overflow; None if a model knows no noise, or has other
+    outputs than values.
     """
     mean, noise = outputs if isinstance(outputs, tuple) else (outputs, noise_variance)
     if noise is None or np.size(y) != mean[0].size:
         return None
-    return mean - np.reshape(y, mean[0].shape), np.broadcast_to(noise, mean.shape)
+    away = np.asarray(mean, np.float64) - np.reshape(y, mean[0].shape)
+    return away, np.broadcast_to(np.asarray(noise, np.float64), mean.shape)
 
 
 def degrees(
