@@ -118,6 +118,20 @@ def test_a_site_far_surer_than_others_is_what_it_says():
     assert low < np.mean([mean for _, mean, _ in TRIALS]) < high
 
 
+@pytest.mark.parametrize("count", [1, 2, 9])
+@pytest.mark.parametrize("known", [2, 5])
+def test_sites_that_tell_next_to_nothing_change_nothing(known, count):
+    """As their precision goes to zero, however many they are and far their estimates lie."""
+    sites = trials(TRIALS[:known])
+    silent = {f"z{k}": one("treat", -1e3 * (k + 1), 1e9) for k in range(count)}
+    ledger = fused(sites | silent, warn=False).ledger
+    many = effects_of(ledger)
+    few = effects_of(ledger.forget(*silent))
+    np.testing.assert_allclose(many.spread, few.spread, rtol=1e-6)
+    for ends in ("interval", "spread_interval", "prediction_interval"):
+        np.testing.assert_allclose(getattr(many, ends)(), getattr(few, ends)(), rtol=1e-6)
+
+
 def test_equal_sites_have_no_spread():
     sites = {f"s{k}": one("treat", 1.0, 0.2) for k in range(6)}
     population = fused(sites, warn=False).population

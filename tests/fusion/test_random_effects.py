@@ -136,10 +136,11 @@ def test_intervals_integrate_over_the_spread():
     y = np.array([mean for _, mean, _ in TRIALS])
     sd = np.array([error for *_, error in TRIALS])
     population = fused(trials()).population
+    usual = np.average(sd, weights=sd**-2)
     mu = np.linspace(-4, 3, 2801)
     s = np.linspace(-7, 3, 1201)
     variance = np.exp(2 * s)[:, None] + sd**2
-    log = scipy.stats.norm.logpdf(s, np.log(np.hypot(2 * np.median(sd), TAU)), np.hypot(1.5, 0.75))
+    log = scipy.stats.norm.logpdf(s, np.log(np.hypot(2 * usual, TAU)), np.hypot(1.5, 0.75))
     log = (
         log[:, None]
         + np.array([scipy.stats.norm.logpdf(y, m, np.sqrt(variance)).sum(1) for m in mu]).T
@@ -201,7 +202,8 @@ def test_draws_of_many_spreads_are_those_of_sums():
     assert np.ptp(population.nodes.weights) == 0  # draws
     shared = np.linspace(-6, 6, 81)
     apart = np.linspace(-3.4, 3.4, 181)
-    median = np.hypot(2 * np.median(sd, 0), population.spread)
+    usual = np.average(sd, 0, weights=sd**-2)
+    median = np.hypot(2 * usual, population.spread)
     s = np.log(median)[:, None, None] + shared[:, None] + apart
     variance = np.exp(2 * s)[..., None] + sd.T[:, None, None] ** 2
     total = (1 / variance).sum(-1)

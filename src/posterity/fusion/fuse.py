@@ -103,8 +103,8 @@ def fuse(
         personal: for sites that truly differ, of Gaussian coefficients: True if all coefficients
             vary normally about those of a population, or those that do, by name or number; a
             mapping gives the prior median of each one's spread between sites, which by default is
-            twice the sites' median standard error, or what sites' estimates tell if that is more. A
-            site may lack coefficients. The result has the population
+            twice the sites' mean standard error, weighed by precision, or what sites' estimates
+            tell if that is more. A site may lack coefficients. The result has the population
             (:attr:`Fusion.population`); of what changes a fusion only ``prior`` can be passed
             beside it.
         weights: for the barycentre, a positive weight for each site; by default equal.

@@ -57,10 +57,10 @@ class RandomEffects(Product):
     """The prior of a ledger whose sites differ: of a population's coefficients, and of spreads.
 
     Blocks are ``coefficients``, a named :class:`Gaussian`, and ``log_spread``, a Gaussian named by
-    the coefficients that differ; or in its place ``log_ratio``, of spreads in units of the median
-    over sites of that coefficient's standard error, whose medians :class:`Effects` moves to REML's
-    estimates where these are larger. A factor's ``coefficients`` are the natural
-    parameters of the Gaussian of a site's own coefficients.
+    the coefficients that differ; or in its place ``log_ratio``, of spreads in units of
+    :attr:`Effects.typical` errors, whose medians :class:`Effects` moves to REML's estimates where
+    these are larger. A factor's ``coefficients`` are the natural parameters of the Gaussian of a
+    site's own coefficients.
 
     A ledger's posterior is no sum: it has the means and covariances of the population's
     coefficients and log spreads under all factors, so that forgetting a site estimates them anew.
@@ -161,9 +161,12 @@ class Effects:
 
     @functools.cached_property
     def typical(self) -> Float[np.ndarray, " p"]:
-        """The median standard error over the sites that know a coefficient; one if none does."""
-        known = np.ma.masked_invalid(self.errors)
-        return np.ma.filled(np.ma.median(known, axis=0), 1.0)
+        """The mean standard error of each differing coefficient, in which sites weigh by their
+        precision, so that one that tells next to nothing does not set it; one if none knows it.
+        """
+        roots = 1 / self.errors
+        known = np.isfinite(self.errors).any(0)
+        return np.divide(roots.sum(0), (roots**2).sum(0), out=np.ones(len(self.own)), where=known)
 
     @functools.cached_property
     def spread(self) -> Float[np.ndarray, " p"]:

@@ -37,9 +37,9 @@ class Spreads:
     typical: float = 0.25
     """Median of a spread, in the coefficient's prior standard deviations."""
     errors: float = 2.0
-    """Median of a spread in the fusion of finished posteriors, in the sites' median standard error:
-    intervals then hold where few sites differ by as much (docs/decisions/0059). It is more where
-    sites' estimates differ by more."""
+    """Median of a spread in the fusion of finished posteriors, in the sites' mean standard error
+    weighed by precision: intervals then hold where few sites differ by as much
+    (docs/decisions/0059). It is more where sites' estimates differ by more."""
     common: float = 1.5
     """Standard deviation of the part of log spreads that all coefficients have in common."""
     own: float = 0.75

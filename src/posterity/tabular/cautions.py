@@ -20,7 +20,9 @@ from posterity.tabular.rows import levels_of
 from posterity.tabular.sites import turned
 
 FINITE = "only the prior keeps coefficients finite"
-_SILENT = f"{FINITE}, and in one shot this file contributes almost nothing: federate"
+_SILENT = (
+    f"{FINITE}, and says how far out they lie: federate, or pass a smaller --prior-sd at every site"
+)
 _TOLD_APART = (
     "the columns separate the classes perfectly: only the prior keeps coefficients finite, and a "
     "Gaussian is a rough approximation of this posterior"

@@ -385,8 +385,10 @@ def _remarks(parts: Parts, recipe: Recipe, data: Design, scored: bool) -> list[s
     flat = np.column_stack([*parts.values()])
     beyond = int((~np.isfinite(flat)).any(1).sum())
     if beyond:
-        counts = f"{beyond} of {len(flat)} records"
-        notes.append(f"predictions of {counts} overflow: are their units the model's?")
+        notes.append(
+            f"predictions of {beyond} of {len(flat)} records overflow: are their units the "
+            "model's, and its coefficients known?"
+        )
     if scored and recipe.weights and data.weights is None:
         notes.append(f"each record counts once in the scores, whatever its {recipe.weights!r}")
     return notes
