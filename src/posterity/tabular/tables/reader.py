@@ -40,7 +40,6 @@ TEXT = "'"
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "."})
 """Spellings of a missing value, in any case: R, pandas, SQL, Stata."""
 CORRECT = "Correct the file there."
-"""Next step after a defect of a table."""
 
 FRAMES = {
     ".dta": ("pandas", "read_stata"),
@@ -117,13 +116,11 @@ class Cells(NamedTuple):
             decimal: decimal mark, ``"."`` or ``","``; by default the one on which the cells agree.
             expected: description of a valid cell in errors; ``{column}`` in it is replaced by the
                 column's name.
-            of_text: next step where a cell is a text; ``{cell}`` in it is replaced by the cell, as
-                one types it in a shell.
+            of_text: next step where a cell is a text, which replaces ``{cell}`` in it, quoted.
 
         Raises:
             UsageError: for any other ``decimal``.
-            ArtifactError: for a cell that is not a number, missing, or ambiguous; it names the
-                file, the line and the column.
+            ArtifactError: for a cell that is no number, missing or ambiguous, with its place.
         """
         DECIMAL.check(decimal=decimal)
         texts = [self.column(name) for name in columns]
@@ -132,8 +129,7 @@ class Cells(NamedTuple):
             try:
                 values = np.array([list(map(float, cells)) for cells in texts])
             except ValueError:
-                plain = False
-                values = np.zeros(0)
+                values = np.array(np.nan)
             if plain and np.isfinite(values).all():
                 values = values.reshape(len(columns), len(self.rows)).T
                 self._check_digits(columns, values)
