@@ -1,5 +1,7 @@
 """Sites whose components differ by more than these do in themselves."""
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
@@ -8,7 +10,7 @@ from posterity import fuse
 from posterity.families import NormalWishart, Plate
 from posterity.fusion.check import of_matching
 from posterity.fusion.doubts import Kind
-from posterity.fusion.effects import Trait
+from posterity.fusion.effects import Effects, Trait
 
 RECORDS = 80
 VAGUE = 0.01
@@ -63,3 +65,21 @@ def test_evidence_of_a_group_is_the_density_of_its_points_as_copies_over_that_as
     assert trait.evidence(share, count, middle, square) == pytest.approx(expected)
     assert trait.evidence(share, 1, square, square) == pytest.approx(0)
     assert trait.evidence(1.0, count, middle, square) == pytest.approx(0)
+
+
+def test_a_margin_is_of_one_component_whatever_else_its_site_could_gain():
+    """Against all ways of a site to be matched, where others of the site could be matched too."""
+    rng, starts = np.random.default_rng(1), np.array([0, 3, 6])
+    trait = Trait(np.repeat(rng.normal(size=(3, 2)), 2, axis=0)[[0, 2, 4, 1, 3, 5]])
+    effects = Effects(starts, np.array([0, 1, 2, 0, 3, 4]), (trait,), (0.05,))
+    gains, _ = effects.gains(1)
+    ways = [
+        own
+        for own in itertools.product(range(-1, 3), repeat=3)
+        if len({at for at in own if at >= 0}) == sum(at >= 0 for at in own)
+    ]
+    worth = [sum(gains[k, at] for k, at in enumerate(own) if at >= 0) for own in ways]
+    for k, here in enumerate([0, -1, -1]):
+        at = np.array([own[k] == here for own in ways])
+        expected = np.array(worth)[at].max() - np.array(worth)[~at].max()
+        assert effects.margins[3 + k] == pytest.approx(expected)

@@ -189,7 +189,7 @@ def with_vocabulary(posterior: Any, wanted: Sequence[str], *, unseen: float | No
             raise StructureError(
                 found="a prior that differs between words or topics",
                 expected="one concentration of words",
-                fix="Pass unseen=, the prior concentration of a new word.",
+                fix="Pass unseen=, the prior concentration of a new word, to one_vocabulary.",
             )
         unseen = float(values.flat[0])
 
@@ -282,7 +282,7 @@ def _spread(plate: Any, labels: np.ndarray, words: Sequence[str], unseen: float 
         raise StructureError(
             found="new words for a posterior without its prior",
             expected="the prior concentration of new words",
-            fix="Pass unseen=, or the ledger instead of the posterior.",
+            fix="Pass unseen= to one_vocabulary, or the ledger instead of the posterior.",
         )
     # Without new words the concentration 1.0 is not used.
     members = plate.members.widened(labels, len(words), 1.0 if unseen is None else unseen)

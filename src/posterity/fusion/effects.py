@@ -209,8 +209,8 @@ class Effects:
 
     @functools.cached_property
     def margins(self) -> Float[Array, " n"]:
-        """Nats lost if each component is elsewhere, ungrouped or in another group, and the others
-        of its site where they then are best.
+        """Nats lost if each component is elsewhere, ungrouped or in another group, rather than
+        where it is, with the others of its site where they are best in either case.
         """
         return np.array([lost for site in range(len(self.starts) - 1) for lost in self._lost(site)])
 
@@ -223,12 +223,16 @@ class Effects:
         alone = gains.shape[1] + np.arange(k)
         here = np.where(same.any(1), labels[labels >= 0][same.argmax(1)], alone)
         costs = np.hstack([-gains, np.where(np.eye(k, dtype=bool), 0.0, np.inf)])
-        now = costs[np.arange(k), here].sum()
-        for row, place in enumerate(here):
+
+        def least(row: int, allowed: Bool[Array, " places"]) -> float:
+            """Return the least cost of the site's components if one has an allowed place."""
             other = costs.copy()
-            other[row, place] = np.inf
-            rows, columns = scipy.optimize.linear_sum_assignment(other)
-            yield float(other[rows, columns].sum() - now)
+            other[row, ~allowed] = np.inf
+            return float(other[scipy.optimize.linear_sum_assignment(other)].sum())
+
+        for row, place in enumerate(here):
+            kept = np.arange(costs.shape[1]) == place
+            yield least(row, ~kept) - least(row, kept)
 
 
 def _log_covariances(members: ExponentialFamily) -> Float[Array, "n numbers"]:
