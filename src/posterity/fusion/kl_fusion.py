@@ -114,12 +114,11 @@ def relax(
     shape = program.costs.shape
     uniform = np.full(shape, 1.0 / shape[1])
     point = _Point(uniform, np.zeros(shape), np.zeros((len(costs), shape[1])))
-    threshold = np.zeros(shape[0])
     best = uniform
     upper = np.inf
     lower = -np.inf
     for step in range(1, steps + 1):
-        new, threshold = program.step(point, threshold)
+        new = program.step(point)
         pairs = zip(point, new, strict=True)
         point = _Point(*(old + over_relaxation * (own - old) for old, own in pairs))
         if step % every:
@@ -187,42 +186,26 @@ class _Program:
         """Return Σ_rows min_g (C + Y + V) − Σ V: the saddle function minimised over P."""
         return float(self.prices(point).min(axis=1).sum() - point.column.sum())
 
-    def step(self, point: _Point, threshold: Array) -> tuple[_Point, Array]:
+    def step(self, point: _Point) -> _Point:
         """Make one step of algorithm 1 of chambolle2011, with step sizes for each constraint.
 
         The operator is P ↦ (P, site sums of P). Steps 1/2 for P, 1 for Y and 1/L_j for V make its
         scaled norm at most one.
         """
-        tried = point.plan - (0.5 / self.weight) * self.prices(point)
-        plan, threshold = project_simplex(tried, threshold)
+        plan = project_simplex(point.plan - (0.5 / self.weight) * self.prices(point))
         ahead = 2.0 * plan - point.plan
         group = project_balls(point.group + self.weight * ahead, self.regularization)
         rise = self.weight / self.sizes[:, None] * (self.site_sums(ahead) - 1.0)
-        return _Point(plan, group, np.maximum(point.column + rise, 0.0)), threshold
+        return _Point(plan, group, np.maximum(point.column + rise, 0.0))
 
 
-def project_simplex(
-    points: Float[Array, "rows columns"], threshold: Float[Array, " rows"], *, error: float = 1e-13
-) -> tuple[Float[Array, "rows columns"], Float[Array, " rows"]]:
-    """Return each row's closest point on the simplex, max(x − θ, 0), and the θ of each row.
-
-    Newton's method solves Σ max(x − θ, 0) = 1, which is convex and piecewise linear in θ: starting
-    from the previous step's θ it is exact after a few passes, faster than sorting. It ends when
-    sums of rows are within ``error`` of one.
+def project_simplex(points: Float[Array, "rows columns"]) -> Float[Array, "rows columns"]:
+    """Return each row's closest point on the simplex: max(x − θ, 0). Where the k largest entries
+    are positive, θ is (their sum − 1) / k; no other k has a larger one.
     """
-    ones = np.ones(points.shape[1])
-    projected = points
-    for _ in range(100):
-        projected = np.maximum(points - threshold[:, None], 0.0)
-        excess = projected @ ones - 1.0
-        if np.abs(excess).max() <= error:
-            break
-        active = (projected > 0).astype(float) @ ones
-        threshold = threshold + excess / np.maximum(active, 1.0)
-        if not active.all():  # θ is above the row's maximum: restart left of the root
-            lost = active == 0
-            threshold[lost] = points[lost].max(axis=1) - 1.0
-    return projected, threshold
+    largest = -np.sort(-points, axis=1)
+    thresholds = (largest.cumsum(axis=1) - 1.0) / np.arange(1, points.shape[1] + 1)
+    return np.maximum(points - thresholds.max(axis=1, keepdims=True), 0.0)
 
 
 def project_balls(
