@@ -80,20 +80,17 @@ def test_margins_are_what_every_move_adds_to_the_objective(
     clustering = fused.plate.confidence.clustering
     moves = Moves(clustering, free)
     found, true = moves.margins(), by_trying(clustering, free, moves._spread)
-    near = true < confidence.SURE / 2
-    np.testing.assert_allclose(found[near], true[near], atol=1e-8)
-    assert (found[~near] > confidence.SURE / 4).all()
-    assert (np.isinf(found) == np.isinf(true)).all()
+    np.testing.assert_allclose(found, true, atol=1e-8)
+    near = true < 15
     assert (by_trying(clustering, free)[near] <= true[near] + 1e-8).all()  # the best spread
 
 
 def test_margins_of_what_nothing_else_is_near() -> None:
-    """No move is near enough to be computed exactly."""
     values = np.where(np.eye(4) > 0, 5000.0, 0.05)
     topics = [Plate(Dirichlet.from_standard(v)) for v in (values, values + np.eye(4))]
     fused = fuse(topics, components=4)
     for margins in fused.margins.values():
-        assert (margins > confidence.SURE).all()
+        assert (margins > 30).all()
 
 
 def test_blocks_of_any_size_give_the_same_margins(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ often matches with a given margin are wrong was measured (``docs/fuse.md``).
 
 import dataclasses
 import functools
-import itertools
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -19,8 +18,7 @@ from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
 from posterity.fusion.clustering import Clustering, polish, refine
 from posterity.fusion.effects import Effects
-from posterity.fusion.geometry import CACHED, Centroids, Points, chunks
-from posterity.fusion.search import drop, needed, split
+from posterity.fusion.search import drop, split
 
 Array = np.ndarray
 AMBIGUOUS = 3.0
@@ -31,7 +29,6 @@ NUMBERS = 2**27  # Number of floats in all such pairs up to which ambiguity is a
 CHANCE = 0.999
 """Quantile of the misfit under sampling alone, below which two sites' scale is identified."""
 NEIGHBOURS = 2  # Difference from the number of groups found, up to which there is always evidence
-SURE = 30.0  # Nats above which a rise is computed to first order only
 BLOCK = 2**18  # Pairs of a component and a group that are computed together
 
 
@@ -70,54 +67,43 @@ class Confidence:
         are included if possible; if the search did not try them, a group is dissolved or added and
         the clustering refined. Empty if the objective did not choose the number.
         """
-        return self._above(self.levels, self._fewer, self._more) if self.free else {}
+        if not self.free:
+            return {}
+        return self._above(*self.levels.items(), *self._alone(), *self._neighbours())
 
-    @functools.cached_property
-    def _fewer(self) -> dict[int, float]:
-        return dict(self.neighbours(more=False))
+    def _alone(self) -> Iterator[tuple[int, float]]:
+        """Yield the number of groups, and the objective, if one component gets its own group."""
+        clustering = self.clustering
+        groups = len(clustering.counts)
+        rises = Moves(clustering, nearest=0).margins()
+        shared = clustering.counts[clustering.labels] > 1
+        if shared.any():
+            yield groups + 1, clustering.objective + float(rises[shared].min())
 
-    @functools.cached_property
-    def _more(self) -> dict[int, float]:
-        met = dict(self.neighbours(more=True))
-        number = len(self.clustering.counts) + 1
-        if number in met:
-            met[number] = min(met[number], self.clustering.objective + self.alone)
-        return met
-
-    def neighbours(self, more: bool) -> Iterator[tuple[int, float]]:
-        """Yield up to two next larger (``more``) or smaller numbers of groups, and the objective of
-        a clustering with each.
+    def _neighbours(self) -> Iterator[tuple[int, float]]:
+        """Yield up to two larger and two smaller numbers of groups, and the objective of a
+        clustering with each.
         """
-        current: Clustering | None = self.clustering
-        for _ in range(NEIGHBOURS):
-            current = split(current) if more else drop(current)
-            if current is None:
-                break
-            large = _large(current)
-            current = refine(current, sweeps=2) if large else polish(refine(current))
-            yield len(current.counts), current.objective
+        for step in (split, drop):
+            current: Clustering | None = self.clustering
+            for _ in range(NEIGHBOURS):
+                current = step(current)
+                if current is None:
+                    break
+                large = _large(current)
+                current = refine(current, sweeps=2) if large else polish(refine(current))
+                yield len(current.counts), current.objective
 
     @property
     def runner_up(self) -> tuple[int, float] | None:
-        """The next best number of groups, if any, and how much worse it is, in nats. Numbers that
-        the search did not try are evaluated up to two more, and down to two fewer unless fewer
-        are implausible.
+        """The next best number of groups, if any, and how much worse it is, in nats: of
+        :attr:`components`, or of those that the search tried if there are too many to look.
         """
-        if not self.free:
-            return None
+        tried = self.levels.items() if self.free else ()
+        others = self._above(*tried) if _large(self.clustering) else self.components
         found = len(self.clustering.counts)
-        local = self.clustering.local
-        more = range(found, min(found + NEIGHBOURS, local.criterion.total) + 1)
-        fewer = range(max(found - NEIGHBOURS, local.largest), found)
-        met = [self.levels]
-        if not _large(self.clustering):
-            if not self.levels.keys() >= {*more}:
-                met.append(self._more)
-            if not self.levels.keys() >= {*fewer} and not needed(self.clustering):
-                met.append(self._fewer)
-        others = self._above(*met)
-        del others[found]
-        return min(others.items(), key=operator.itemgetter(1), default=None)
+        rest = ((number, nats) for number, nats in others.items() if number != found)
+        return min(rest, key=operator.itemgetter(1), default=None)
 
     @property
     def suspect(self) -> bool:
@@ -125,11 +111,6 @@ class Confidence:
         and :data:`NUMBERS`.
         """
         return not _large(self.clustering, self.number)
-
-    @functools.cached_property
-    def alone(self) -> float:
-        """Least rise of the objective, in nats, if one component gets a group of its own."""
-        return Moves(self.clustering, self.free).least_alone()
 
     @functools.cached_property
     def identified(self) -> bool:
@@ -148,11 +129,11 @@ class Confidence:
         freedom = (criterion.total - len(judged.centres)) * points.coordinates.shape[1] / 2
         return bool(freedom and judged.misfit < scipy.special.gammaincinv(freedom, CHANCE))
 
-    def _above(self, *levels: dict[int, float]) -> dict[int, float]:
+    def _above(self, *levels: tuple[int, float]) -> dict[int, float]:
+        """Return the least of these objectives for each number of groups, above the one found."""
         above: dict[int, float] = {}
-        for groups, level in itertools.chain(*(own.items() for own in levels)):
-            more = level - self.clustering.objective
-            above[groups] = min(more, above.get(groups, np.inf))
+        for groups, level in levels:
+            above[groups] = min(level - self.clustering.objective, above.get(groups, np.inf))
         return dict(sorted((above | {len(self.clustering.counts): 0.0}).items()))
 
 
@@ -160,9 +141,6 @@ class EffectsConfidence(Confidence):
     """Confidence in the groups of sites that differ, without other numbers of groups. It is also
     suspect if nothing is matched: units may differ.
     """
-
-    neighbours = lambda _, more: iter(())  # pyright: ignore
-    alone = np.inf  # pyright: ignore
 
     def __init__(self, clustering: Clustering, effects: Effects):
         super().__init__(clustering, {}, free=True)
@@ -172,6 +150,11 @@ class EffectsConfidence(Confidence):
     def margins(self) -> Float[Array, " n"]:
         """Nats by which each component's place (a group, or none) is better than the next best."""
         return self.effects.margins
+
+    @property
+    def components(self) -> dict[int, float]:
+        """The number of groups alone."""
+        return self._above()
 
     @property
     def suspect(self) -> bool:
@@ -195,100 +178,49 @@ def _scale_free(family: ExponentialFamily) -> bool:
 class Moves:
     """All moves of one component: to another group, exchanging places with a component of its site
     if the group has one, or, if the number of groups is ``free``, to a new group, which is numbered
-    after the last.
+    after the last. Of other groups the ``nearest`` are tried, those that cost least if centroids
+    stay.
     """
 
     clustering: Clustering
     free: bool = True
+    nearest: int = 8
 
     def margins(self) -> Float[Array, " n"]:
         """Return the least rise for each component, in nats; negative if the objective would fall.
-        Rises below :data:`SURE` nats, and those by a new group, are exact, others of first order.
+        Rises are exact, by a new group and by the ``nearest`` others.
         """
         return np.concatenate([self._least(rows) for rows in self._blocks()])
 
-    def least_alone(self) -> float:
-        """Return the least rise by giving a component a new group; infinite if there is none."""
-        groups = len(self._counts)
-        counts = self._counts[self.clustering.labels]
-        rows = np.flatnonzero(counts > 1) if self.free else np.arange(0)
-        least = np.inf
-        for part in chunks(len(rows), 8 * self.clustering.judged.centres.shape[1], CACHED):
-            some = rows[part]
-            rises = self._exactly(some, np.full(len(some), groups), np.full(len(some), -1))
-            least = min(least, float(rises.min()))
-        return least
-
     def _least(self, rows: slice) -> Float[Array, " n"]:
-        rise = self._first_order(rows)
-        rise[rise[:, -1] < np.inf, -1] = 0.0  # computed exactly below
-        close = np.nonzero(rise < SURE)
-        rise[close] = self._exactly(rows.start + close[0], close[1], self._partners(rows)[close])
+        partners = self._partners(rows)
+        more = self._roughly(rows, partners)
+        near = np.argsort(more, axis=1, kind="stable")[:, : 1 + self.nearest]
+        one, place = np.nonzero(np.take_along_axis(more, near, axis=1) < np.inf)
+        group = near[one, place]
+        rise = np.full(near.shape, np.inf)
+        rise[one, place] = self._exactly(rows.start + one, group, partners[one, group])
         return rise.min(axis=1)
 
-    # --- to first order ---------------------------------------------------------------------------
-
-    def _first_order(self, rows: slice) -> Float[Array, "n h"]:
-        """Return rises by moving to each group for quadratic divergences; infinite for its own."""
+    def _roughly(self, rows: slice, partners: Int[Array, "n h"]) -> Float[Array, "n h"]:
+        """Return by how much divergences rise by moving to each group if centroids stay; infinite
+        for what is no move, and least for the new group, which is always tried.
+        """
         own = self.clustering.labels[rows]
-        counts = np.append(self._counts, 0.0)
-        partners = self._partners(rows)
-        alone = (counts[own] == 1)[:, None]
-        fewer, more = self._recounted
-        local = self.clustering.local
-        first = self._priced(np.ones(len(own)), *local.evidence(local.traits(rows))[2:])
-        moves = partners < 0
-        price = np.where(moves, np.append(more, 0.0) + fewer[own][:, None], 0.0)
-        price[:, -1] += first
-        groups = (counts == 0) - 1 * (moves & alone)
-        rise = self._rise(self._misfits(rows, partners), price, groups)
-        if not self.free:
-            rise[alone & moves] = rise[:, -1] = np.inf
-        rise[alone & (counts == np.where(moves, 0, 1))] = np.inf  # would only rename groups
-        rise[np.arange(len(own)), own] = np.inf
-        return rise
-
-    def _misfits(self, rows: slice, partners: Int[Array, "n h"]) -> list[Float[Array, "n h"]]:
-        """Return the rises of the misfit: of whole components, and of their shapes."""
-        local = self.clustering.local
-        centres = self.clustering.judged.centres
-        dim = local.judged.coordinates.shape[1]
-        centroids = self.clustering.centroids
-        if local.forward:
-            centroids = local.judged.centroids(centres[:, :dim])
-        whole = self._misfit(local.judged, centroids, rows, partners)
-        if local.shapes is None:
-            return [whole, np.zeros_like(whole)]
-        centroids = local.shapes.centroids(centres[:, dim:])
-        return [whole, self._misfit(local.shapes, centroids, rows, partners)]
-
-    def _misfit(
-        self, points: Points, centroids: Centroids, rows: slice, partners: Int[Array, "n h"]
-    ) -> Float[Array, "n h"]:
-        """Joining n others costs n / (n + 1) divergences; leaving n - 1 gains n / (n - 1)."""
-        own = self.clustering.labels[rows]
-        counts = self._counts
-        costs = points.take(rows).divergences(centroids)
-        at_home = costs[np.arange(len(own)), own]
-        leave = at_home * counts[own] / np.maximum(counts[own] - 1, 1.0)
-        misfit = np.zeros(partners.shape)
-        np.multiply(costs, counts / (counts + 1), out=misfit[:, :-1])
-        misfit -= leave[:, None]
-        # Exchange of places: the share of the divergence to a group of n that one has left.
+        costs = self.clustering.costs(rows)
+        home = costs[np.arange(len(own)), own]
+        more = np.insert(costs - home[:, None], len(self._counts), -np.inf, axis=1)
         one, group = np.nonzero(partners >= 0)
         other = partners[one, group] - rows.start
-        share = 1 - 1 / counts
-        there = costs[one, group] * share[group] - at_home[one]
-        misfit[one, group] = there + costs[other, own[one]] * share[own[one]] - at_home[other]
-        return misfit
-
-    @functools.cached_property
-    def _recounted(self) -> tuple[Float[Array, " g"], Float[Array, " g"]]:
-        """The change of the price of each group with one component fewer, and one more."""
-        price = self._prices
-        fewer = self._priced(np.maximum(self._counts - 1, 1.0), *self._evidence) - price
-        more = self._priced(self._counts + 1, *self._evidence) - price
-        return np.where(self._counts > 1, fewer, -price), more
+        more[one, group] += costs[other, own[one]] - home[other]
+        counts = np.append(self._counts, 0.0)
+        alone = (counts[own] == 1)[:, None]
+        moves = partners < 0
+        if not self.free:
+            more[alone & moves] = more[:, -1] = np.inf
+        more[alone & (counts == np.where(moves, 0, 1))] = np.inf  # would only rename groups
+        more[np.arange(len(own)), own] = np.inf
+        return more
 
     # --- exactly ----------------------------------------------------------------------------------
 

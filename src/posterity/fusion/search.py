@@ -216,12 +216,6 @@ def _shed(clustering: Clustering) -> Clustering:
     return best
 
 
-def needed(clustering: Clustering) -> bool:
-    """Return whether every group is needed: polishing cannot compensate for the loss of any."""
-    fewer = drop(clustering)
-    return fewer is None or fewer.objective - clustering.objective > _most(clustering)
-
-
 def _open(local: LocalComponents, seed: Clustering, components: int | None) -> Int[Array, " n"]:
     """Label all components with groups of the seed or, for outliers, new groups."""
     groups = len(seed.counts)
