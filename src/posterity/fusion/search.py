@@ -132,10 +132,8 @@ def _exactly(start: Clustering | None, components: int) -> SearchResult:
     clustering = polish(refine(clustering))
     while len(clustering.counts) > components:
         clustering = polish(refine(drop(clustering)))  # pyright: ignore
-    while (missing := components - len(clustering.counts)) > 0:
-        clustering = refine(split(clustering, 1 + missing // 2))  # pyright: ignore
-        if len(clustering.counts) == components:
-            clustering = polish(clustering)
+    while len(clustering.counts) < components:
+        clustering = polish(refine(split(clustering)))  # pyright: ignore
     return SearchResult(clustering, [clustering.objective])
 
 
@@ -163,18 +161,16 @@ def _without(clustering: Clustering, gone: Int[Array, " some"]) -> Clustering:
     return clustering.relabelled(clustering.exclusive(labels, left))
 
 
-def split(clustering: Clustering, number: int = 1) -> Clustering | None:
-    """Move the worst-fitting components to new groups, at most one from each group; return None if
+def split(clustering: Clustering) -> Clustering | None:
+    """Move the worst-fitting component of those that are not alone to a new group; return None if
     all are alone.
     """
-    order = np.argsort(-clustering.own_costs, kind="stable")
-    first = np.sort(np.unique(clustering.labels[order], return_index=True)[1])
-    worst = order[first]
-    worst = worst[clustering.counts[clustering.labels[worst]] > 1][:number]
-    if not len(worst):
+    groups = len(clustering.counts)
+    if groups == len(clustering.labels):
         return None
+    shared = clustering.counts[clustering.labels] > 1
     labels = clustering.labels.copy()
-    labels[worst] = len(clustering.counts) + np.arange(len(worst))
+    labels[np.where(shared, clustering.own_costs, -1.0).argmax()] = groups
     return clustering.relabelled(labels)
 
 
@@ -182,10 +178,10 @@ def _extend(local: LocalComponents, seed: Clustering, components: int | None) ->
     """Assign all other sites, open groups for components that fit nowhere, and refine."""
     current = refine(Clustering(local, _open(local, seed, components)), sweeps=8)
     incumbent = Incumbent(current)
-    while components is None and len(current.counts) > local.largest:
+    better = components is None
+    while better and len(current.counts) > local.largest:
         current = refine(_shed(current), sweeps=4)
-        if not incumbent.offer(current):
-            break
+        better = incumbent.offer(current)
     if components is not None and len(current.counts) != components:
         return _exactly(current, components)
     return SearchResult(incumbent.best, incumbent.trace, incumbent.levels)
@@ -195,24 +191,22 @@ def _shed(clustering: Clustering) -> Clustering:
     """Dissolve the group whose members lose least by moving, or two, or four, and so on, as long as
     more are better; none that takes in members of another one.
     """
-    loss = np.bincount(clustering.labels, clustering.rivals.more)
-    groups = len(loss)
-    taken = np.zeros((groups, groups), bool)
-    taken[clustering.labels, clustering.rivals.group] = True
-    taken = taken | taken.T
+    rivals = clustering.rivals
+    loss = np.bincount(clustering.labels, rivals.more)
+    pairs = set(zip(clustering.labels.tolist(), rivals.group.tolist(), strict=True))
     chosen: list[int] = []
     for group in np.argsort(loss, kind="stable").tolist():
-        if not taken[group, chosen].any():
+        if not any({(group, own), (own, group)} & pairs for own in chosen):
             chosen.append(group)
-    chosen = chosen[: groups - clustering.local.largest]
+    chosen = chosen[: len(loss) - clustering.local.largest]
     best = _without(clustering, np.array(chosen[:1]))
-    number = 1
-    while number < len(chosen):
-        number = 2 * number
+    number = 2
+    while number < 2 * len(chosen):
         fewer = _without(clustering, np.array(chosen[:number]))
         if fewer.objective >= best.objective:
             break
         best = fewer
+        number = 2 * number
     return best
 
 
