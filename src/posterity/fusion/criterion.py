@@ -185,14 +185,6 @@ class Criterion:
         """
         if along is None:
             return self._noise(misfit, spare, self.located, self.expected)
-        return self._by_leading(misfit, spare, along).min(-1)
-
-    def leading(self, misfit: float, spare: int, along: Array) -> int:
-        """Return how many directions of location have dispersions of their own."""
-        return int(self._by_leading(misfit, spare, along).argmin())
-
-    def _by_leading(self, misfit: Any, spare: Any, along: Array) -> Float[Array, "*many located"]:
-        """Return lengths if none, one, two, ... of the directions have their own dispersions."""
         dim = self.located
         misfits = np.asarray(misfit)[..., None] * along
         spare = np.asarray(spare)[..., None]
@@ -201,7 +193,8 @@ class Criterion:
         left = misfits[..., ::-1].cumsum(-1)[..., ::-1]
         rest = self._noise(left, spare, dim - leading, self.expected)
         angles = leading * (dim - (leading - 1) / 2)  # numbers that describe leading directions
-        return alone.cumsum(-1) - alone + rest + angles * np.log(np.maximum(spare, 1)) / 2
+        lengths = alone.cumsum(-1) - alone + rest + angles * np.log(np.maximum(spare, 1)) / 2
+        return lengths.min(-1)
 
     def _noise(self, misfit: Any, spare: Any, directions: Any, expected: float) -> Any:
         """Return the length of a misfit in ``directions``, with the most likely dispersion.

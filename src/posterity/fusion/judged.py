@@ -72,11 +72,7 @@ class Judged(NamedTuple):
         number of groups rise by so much. Directions keep their shares of the misfit.
         """
         number = len(self.centres)
-        spare = criterion.total - number
-        along = self.along
-        if along is not None and not criterion.leading(self.misfit - self.shape, spare, along):
-            along = None
-        length = functools.partial(criterion.length_of_sums, along=along)
+        length = functools.partial(criterion.length_of_sums, along=self.along)
         after = length(self.misfit + misfit, self.shape + shape, price, number + groups)
         return after - length(self.misfit, self.shape, 0.0, number)
 
