@@ -217,12 +217,7 @@ class Terms:
         self.block, self.labels = block, _labels(block, alignment)
         self.groups = int(self.labels.max()) + 1
         known = None if prior is None else one_member(prior)
-        laws = block.priors.laws
-        alike = len(laws) == 1 and block.priors.exchangeable.all()
-        self.prior, others = common_prior(
-            stack(laws) if alike else block.priors.each(block.names), known
-        )
-        self.others = np.resize(others, len(block.names)) if alike else others
+        self.prior, self.others = common_prior(block.priors.each(block.names), known)
         self.totals = np.zeros_like(self.others)
         base = None
         like = block.like
@@ -280,9 +275,8 @@ class Terms:
         """Return the contributions of components: posterior minus prior."""
         members = moved(picked(piece.members, rows), opposite(piece.origin))
         priors = piece.priors
-        if len(priors.laws) == 1 and priors.exchangeable.all():
-            return members - priors.laws[0]
-        return members - priors.each(piece.names)[piece.site[rows]]
+        one = len(priors.laws) == 1  # saves the memory of as many priors as members
+        return members - (priors.laws[0] if one else priors.at(piece.site[rows]))
 
 
 def _summed(leaf: Array, rows: Array, size: int) -> Array:
