@@ -18,6 +18,7 @@ from scipy.special import gammaln
 from posterity.arrays.canonical import canonical_mean
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.families import ExponentialFamily, stack
+from posterity.fusion.absorb import of_one_label
 from posterity.fusion.block_table import HASH, BlockTable
 from posterity.fusion.blocks import Block, MemberPriors
 from posterity.fusion.clustering import Clustering
@@ -183,7 +184,7 @@ def _scores(counts: Float[Array, "n words"], prior: Float[Array, " words"]) -> A
 
 
 class Merged(NamedTuple):
-    """The fused topic of each topic, the topic (n,) of its site into which it was merged, the prior
+    """The fused topic of each topic, the first topic (n,) of its site with the same one, the prior
     (V,) of one topic, and the losses by number of topics.
     """
 
@@ -211,7 +212,6 @@ def merge_topics(
     starts = np.flatnonzero(np.diff(site[order], prepend=-1, append=-1))
     apart = not (joined and priors.exchangeable.all())
     merger = None
-    words = np.zeros(len(order))
     first = 0
     for last in range(1, len(starts)):
         rows = order[starts[first] : starts[last]]
@@ -231,20 +231,12 @@ def merge_topics(
             laws = [law for law in priors.laws if not law.batch_shape]
             many = stack(laws).concentration if laws else base  # pyright: ignore
             merger = Merger(canonical_mean(np.asarray(many)), apart=apart)
-        counts = np.maximum(alpha - base, 0.0)
-        words[rows] = counts.sum(1)
-        merger.add(counts, own)
+        merger.add(np.maximum(alpha - base, 0.0), own)
     assert merger is not None  # there are at least two sites
     losses = merger.finish(components)
     labels = np.empty(len(order), int)
     labels[order] = merger.labels
-    # Of merged topics of one site, the one with most words represents all.
-    into = np.arange(len(order))
-    by_words = order[np.lexsort((-words[order], labels[order], site[order]))]
-    pairs = np.stack([site[by_words], labels[by_words]])
-    leads = (np.diff(pairs, prepend=-1) != 0).any(0)
-    into[by_words] = by_words[leads][np.cumsum(leads) - 1]
-    return Merged(labels, into, merger.prior, losses)
+    return Merged(labels, of_one_label(site, labels), merger.prior, losses)
 
 
 class TopicConfidence(Confidence):
