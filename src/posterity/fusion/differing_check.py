@@ -20,8 +20,8 @@ from posterity.fusion.groups import Groups, different
 from posterity.fusion.silence import say_nothing
 from posterity.fusion.sites import Site, Sites
 from posterity.inference.expectation_propagation import Normal
-from posterity.inference.population import BLOCKS, Nodes, thinned, variances
-from posterity.inference.random_effects import SHARE, Effects, RandomEffects
+from posterity.inference.population import BLOCKS, variances
+from posterity.inference.random_effects import Effects, RandomEffects
 
 
 def doubts(
@@ -91,25 +91,15 @@ def _farthest(effects: Effects, level: float) -> Iterator[Doubt]:
 
 def _without(effects: Effects, name: str) -> Effects:
     """Return the population of the other sites under the prior of the spreads that all have: as few
-    others may be alike by chance, they alone do not tell how far sites differ. The nodes of all
-    sites serve for the others, with other weights, as far as enough of them count; else a quarter
-    as many draws do, which tell a mean and a deviation.
+    others may be alike by chance, they alone do not tell how far sites differ. A quarter as many
+    draws, where spreads need them, tell a mean and a deviation.
     """
     spreads = effects.spreads_before
     log_spread = Gaussian._of(precision_mean=spreads.linear, precision=spreads.precision)
     common: Any = effects.prior.blocks[BLOCKS[0]]
     prior = RandomEffects(coefficients=common, log_spread=log_spread.named(effects.personal))
     rest = {site: own for site, own in effects.messages.items() if site != name}
-    others = Effects(prior, rest, effects.pairs // 4)
-    at = thinned(effects.nodes)
-    variance = variances(at.log_spread, effects.own, len(effects.names))
-    given = others.integrated(variance)
-    log = given.log - effects.integrated(variance).log
-    weights = at.weights * np.exp(log - log.max())
-    weights = weights / weights.sum()
-    if 1 / (weights**2).sum() > SHARE * len(weights):
-        vars(others)["nodes"] = Nodes(weights, at.log_spread, given.mean, given.covariance)
-    return others
+    return Effects(prior, rest, effects.pairs // 4)
 
 
 def _chances(effects: Effects, site: str, others: Effects) -> np.ndarray:
