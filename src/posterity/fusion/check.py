@@ -20,7 +20,8 @@ from posterity.fusion.block_table import BlockTable
 from posterity.fusion.blocks import Block
 from posterity.fusion.confidence import AMBIGUOUS, Confidence, EffectsConfidence
 from posterity.fusion.doubts import LEVEL, Doubt, Kind, doubt
-from posterity.fusion.groups import LARGEST, Groups, different, told_by_sampling
+from posterity.fusion.geometry import BUDGET
+from posterity.fusion.groups import Groups, different, told_by_sampling
 from posterity.fusion.judged_passes import PassConfidence
 from posterity.fusion.other_components import (
     likelier_elsewhere,
@@ -100,7 +101,7 @@ def _groups(block: Block | BlockTable, alignment: Alignment | None) -> Groups:
 
 def _of_one_group(table: BlockTable) -> PassConfidence:
     """Return the confidence in that all sites of a table, with one law each, are alike."""
-    passes = Passes(table, LARGEST // table.dim)
+    passes = Passes(table, BUDGET // (64 * table.dim))
     return PassConfidence(passes, passes.as_labelled(None))
 
 

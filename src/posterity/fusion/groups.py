@@ -20,12 +20,11 @@ from posterity.fusion.deviations import (
     nats,
 )
 from posterity.fusion.doubts import DIFFER, LEVEL, SENTENCES, Doubt, Kind, doubt
-from posterity.fusion.geometry import CACHED, chunks, middle, moved
+from posterity.fusion.geometry import BUDGET, CACHED, chunks, middle, moved
 
 Array = np.ndarray
 EVERYTHING = "everything together"
 """What a distance between laws of several numbers is at, if at no single one."""
-LARGEST = 2**22  # Numbers that are compared at a time, at most
 
 
 class Groups:
@@ -146,6 +145,11 @@ class Groups:
         return chunks(number, 8 * self.natural.shape[1], CACHED)
 
 
+def fits(numbers: int) -> bool:
+    """Return whether so many numbers are compared, which takes eight times their memory."""
+    return 64 * numbers <= BUDGET
+
+
 def different(
     groups: Groups, names: tuple[str, ...], level: float = LEVEL, verb: str = "fuse"
 ) -> Iterator[Doubt]:
@@ -204,4 +208,4 @@ def told_by_sampling(groups: Groups, level: float) -> bool:
     alignment = groups.alignment
     if alignment is None or not alignment.identified or not in_closed_form(groups.block.members):
         return False
-    return len(groups.rows) * len(groups.sizes) <= LARGEST and groups.apart(level)
+    return fits(len(groups.rows) * len(groups.sizes)) and groups.apart(level)

@@ -17,7 +17,7 @@ from posterity.fusion.deviations import (
 )
 from posterity.fusion.doubts import Doubt, Kind, doubt, more
 from posterity.fusion.geometry import middle
-from posterity.fusion.groups import LARGEST, Groups
+from posterity.fusion.groups import Groups, fits
 
 Array = np.ndarray
 
@@ -123,8 +123,8 @@ def may_be_one(groups: Groups, level: float) -> Iterator[Doubt]:
     holds[groups.site, groups.labels] = 1.0
     apart: Any = holds.T @ holds == 0
     one, other = np.nonzero(np.triu(apart, 1))
-    fits = len(one) * groups.natural.shape[1] <= LARGEST
-    if not len(one) or not fits or not in_closed_form(block.members):
+    few = fits(len(one) * groups.natural.shape[1])
+    if not len(one) or not few or not in_closed_form(block.members):
         return
     start = groups.start[:1]
     first, second = (groups.law(groups.totals[own] + start) for own in (one, other))
@@ -192,7 +192,7 @@ def likelier_elsewhere(groups: Groups) -> Iterator[Doubt]:
     number = len(groups.sizes)
     size = groups.natural.shape[1]
     known = block.priors.exchangeable.all() and block.members.location() is None
-    if not known or len(groups.rows) * number * size > LARGEST:
+    if not known or not fits(len(groups.rows) * number * size):
         return
 
     def evidence(natural):
