@@ -37,14 +37,13 @@ def are_topics(block: Block | BlockTable) -> bool:
 
 
 class Words:
-    """The counts (n, V) of words in topics, relative to the ``prior`` (V,), with their terms of the
-    evidence; :meth:`put` changes them.
+    """The counts (n, V) of words in topics, relative to the ``prior`` (V,); :meth:`put` changes
+    them.
     """
 
     def __init__(self, counts: Float[Array, "n words"], prior: Float[Array, " words"]):
         self.prior = prior
         self.counts = np.zeros(counts.shape)
-        self.worth = np.zeros(counts.shape)
         self.totals = np.zeros(len(counts))
         # By word, so that the words of a topic are contiguous rows.
         self.roots = np.zeros(counts.T.shape, np.float32)
@@ -55,31 +54,18 @@ class Words:
         """Set the counts of a topic."""
         seen = np.flatnonzero(counts > SEEN)
         some = counts[seen]
-        at = self.prior[seen]
-        self.counts[row], self.worth[row], self.roots[:, row] = 0.0, 0.0, 0.0
-        self.counts[row, seen], self.totals[row] = some, some.sum()
-        self.worth[row, seen] = gammaln(at + some) - gammaln(at)
+        self.counts[row] = 0.0
+        self.roots[:, row] = 0.0
+        self.counts[row, seen] = some
+        self.totals[row] = some.sum()
         self.roots[seen, row] = np.sqrt(some / max(some.sum(), SEEN))
 
     def gains(self, row: int, others: Int[Array, " m"]) -> Float[Array, " m"]:
         """Return the nats gained by merging a topic with each of the others."""
-        seen = np.flatnonzero(self.counts[row])
+        seen = np.flatnonzero(self.counts[row])  # other words gain nothing
         own = self.counts[row, seen]
-        worth = self.worth[row, seen]
-        at = np.ix_(others, seen)
-        theirs = self.counts[at]
-        which, word = np.nonzero(theirs)  # words of only one topic gain nothing
-        prior = self.prior[seen[word]]
-        more = gammaln(prior + theirs[which, word] + own[word]) - gammaln(prior)
-        more -= self.worth[at][which, word] + worth[word]
-        both = self.totals[others] + self.totals[row]
-        lengths = self._length(self.totals[others]) + self._length(self.totals[row])
-        return np.bincount(which, more, len(others)) + lengths - self._length(both)
-
-    def _length(self, totals: Any) -> Any:
-        """Return the part of the evidence that depends on total counts, negated."""
-        whole = self.prior.sum()
-        return gammaln(whole + totals) - gammaln(whole)
+        gain = _together(self.prior[seen], own, self.counts[np.ix_(others, seen)]).sum(1)
+        return gain - _together(self.prior.sum(), self.totals[row], self.totals[others])
 
     def nearest(
         self, row: int, allowed: Bool[Array, " n"], *, most: int = 16
@@ -94,6 +80,12 @@ class Words:
         cost[row] = np.inf
         some = np.argsort(cost, kind="stable")[:most]
         return some[np.isfinite(cost[some])]
+
+
+def _together(prior: Any, own: Any, theirs: Any) -> Any:
+    """Return a term of the log evidence of two counts as one, minus those of each alone."""
+    apart = gammaln(prior + own) + gammaln(prior + theirs)
+    return gammaln(prior + own + theirs) + gammaln(prior) - apart
 
 
 class Merger:
