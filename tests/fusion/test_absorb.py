@@ -227,10 +227,12 @@ def test_entropy_of_responsibilities_is_that_of_many_draws(diagonal):
     )
     r = scipy.special.softmax(log, axis=0)
     of_draws = scipy.special.entr(r).sum() / 400
-    laws = [
-        (n, np.array([-np.linalg.slogdet(s)[1] / 2]), m, (np.diag(s) if diagonal else s)[None])
-        for n, m, s in zip(counts, means, spreads, strict=True)
+    weights = [
+        scipy.special.digamma(n) - np.linalg.slogdet(s)[1] / 2
+        for n, s in zip(counts, spreads, strict=True)
     ]
+    roots = np.linalg.cholesky(spreads)[:, None]
+    laws = zip(counts, weights, means, roots, strict=True)
     assert entropy(*laws) == pytest.approx([of_draws], rel=0.08)
 
 

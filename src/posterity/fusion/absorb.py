@@ -13,18 +13,18 @@ favours a union. If all counts at the site are whole numbers, labels are known, 
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy
 
-from posterity.arrays.canonical import canonical_mean, canonical_sums
+from posterity.arrays.canonical import canonical_sums
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.families import ExponentialFamily
 from posterity.families.normal_wishart import NormalPrecision
 from posterity.fusion.block_table import BlockTable
-from posterity.fusion.blocks import Block, MemberPriors
-from posterity.fusion.geometry import PIECE, chunks, middle, moved, opposite
+from posterity.fusion.blocks import Block
+from posterity.fusion.geometry import PIECE, chunks, middle, moved
 
 Array = np.ndarray
 DRAWS = 256  # Number of antithetic pairs of draws per component for the entropy of responsibilities
@@ -79,40 +79,25 @@ class Absorbing:
     @classmethod
     def within_sites(cls, block: Block, rows: Int[Array, " n"]) -> "Absorbing":
         """Merge those of these rows that are one by the evidence of their own site alone, the most
-        likely first, until there are none.
+        likely first, until there are none. Pairs of families that are not normal need as many
+        observations as parameters, so that their union is not what the prior alone favours.
         """
         found = cls.of(block)
+        members = block.members
+        least = 0 if isinstance(members, NormalPrecision) else members.degrees_of_variation
         fresh = np.ones(len(block.site), bool)
-        rows = found.counted(rows[~found.known[rows]])
-        origin = middle(block.members[rows]) if len(rows) else None
+        rows = rows[~found.known[rows]]
+        origin = middle(members[rows]) if len(rows) else None
         while fresh[rows].any():
             one, other = found.beside(fresh, rows, origin)
-            enough = found.enough(one, other)
-            one = one[enough]
-            other = other[enough]
-            parts = found._joined(one, other, found.evidence(one, other, origin))
+            enough = found.counts[one] + found.counts[other] >= least
+            parts = found._joined(one[enough], other[enough], origin)
             # Only pairs with changed components can still gain.
             fresh[:] = False
             fresh[parts.into[found.into != parts.into]] = True
             rows = rows[parts.whole[rows]]
             found = parts
         return found
-
-    def counted(self, rows: Int[Array, " n"]) -> Int[Array, " some"]:
-        """Return those of these rows that have counts, and whose site has one known prior for all
-        components or an ``empty`` one.
-        """
-        known = self.block.priors.exchangeable[self.block.site[rows]] | self.empty
-        return rows[known & self.block.weighted]
-
-    def enough(self, one: Int[Array, " m"], other: Int[Array, " m"]) -> Bool[Array, " m"]:
-        """Return which pairs of rows have as many observations as parameters, so that their union
-        is not what the prior alone favours; all pairs of normal families, which are judged under
-        the population.
-        """
-        members = self.block.members
-        seen = self.counts[one] + self.counts[other]
-        return isinstance(members, NormalPrecision) | (seen >= members.degrees_of_variation)
 
     @functools.cached_property
     def known(self) -> Bool[Array, " n"]:
@@ -124,57 +109,37 @@ class Absorbing:
         open_ = np.bincount(block.site, np.abs(counts - np.round(counts)) > 1e-6)
         return open_[block.site] == 0
 
-    def pairs(
-        self, rows: Int[Array, " n"], origin: Any, *, least: float = 25.0
-    ) -> tuple[Int[Array, " m"], Int[Array, " m"]]:
-        """Return pairs of these rows at one site that are near enough to be parts of one: along no
-        coordinate further apart than ``least`` summed variances, which a few observations in the
-        tail of many others may be.
+    def beside(
+        self, alone: Bool[Array, " n"], rows: Int[Array, " some"], origin: Any, near: float = 25.0
+    ) -> Int[Array, "two m"]:
+        """Return pairs of these rows that may be parts of one: with counts, at one site, with one
+        known prior for all components or an ``empty`` one, and one or both ``alone``. Normal ones
+        are along no coordinate further apart than ``near`` summed variances, which a few
+        observations in the tail of many others may be.
         """
-        site = self.block.site[rows]
-        members = self.members[rows]
+        block = self.block
+        possible = block.priors.exchangeable[block.site] | self.empty
+        possible &= np.bincount(block.site, alone)[block.site] > 0
+        rows = rows[possible[rows] & block.weighted]
+        site = block.site[rows]
         columns = []
-        if isinstance(members, NormalPrecision):
-            mean, spread = _spread(moved(members, origin))
-            spread = spread if spread.ndim < 3 else np.diagonal(spread, axis1=1, axis2=2)
-            columns = [np.ascontiguousarray(x.T) for x in (mean, spread)]
+        if isinstance(block.members, NormalPrecision):
+            law: Any = moved(self.members[rows], origin)
+            spread = _covariance(law)
+            spread = np.diagonal(spread, axis1=1, axis2=2) if law.whole else spread
+            columns = [np.ascontiguousarray(x.T) for x in (law.mean, spread)]
         more = np.searchsorted(site, site, side="right") - np.arange(len(site)) - 1
-        pairs = [(rows[:0], rows[:0])]
+        pairs = [np.empty((2, 0), int)]
         for some in chunks(len(rows), 16 * int(more.max(initial=0)), PIECE):
             own = more[some]
             one = np.repeat(np.arange(some.start, some.stop), own)
             other = one + 1 + np.arange(len(one)) - np.repeat(np.cumsum(own) - own, own)
+            both = np.stack([one, other])[:, alone[rows[one]] | alone[rows[other]]]
             for mean, spread in zip(*columns, strict=True):
-                near = (mean[one] - mean[other]) ** 2 <= least * (spread[one] + spread[other])
-                one = one[near]
-                other = other[near]
-            pairs.append((rows[one], rows[other]))
-        first, second = map(np.concatenate, zip(*pairs, strict=True))
-        return first, second
-
-    def beside(
-        self, alone: Bool[Array, " n"], rows: Int[Array, " some"], origin: Any
-    ) -> tuple[Int[Array, " m"], Int[Array, " m"]]:
-        """Return the :meth:`pairs` of these rows of which one or both are in ``alone``."""
-        site = self.block.site
-        rows = self.counted(rows)
-        one, other = self.pairs(rows[np.isin(site[rows], site[alone])], origin)
-        either = alone[one] | alone[other]
-        return one[either], other[either]
-
-    def _pairs(self, one: Int[Array, " m"], other: Int[Array, " m"], origin: Any) -> "Pairs":
-        """Return these pairs of rows relative to an origin."""
-        rows, place = np.unique([one, other], return_inverse=True)
-        laws = moved(self.members[rows], origin)
-        block = self.block
-        learnt = laws.natural_parameters
-        start = laws
-        if block.priors.exchangeable[block.site[rows]].all():
-            start = moved(block.priors.at(block.site[rows]), origin)
-            learnt = learnt - start.natural_parameters
-        if isinstance(laws, NormalPrecision):
-            start = moved(self.population, origin)[np.zeros(len(rows), int)]
-        return Pairs(laws, learnt, start, *place.reshape(2, -1))
+                apart = np.diff(mean[both], axis=0)[0]
+                both = both[:, apart**2 <= near * spread[both].sum(0)]
+            pairs.append(rows[both])
+        return np.hstack(pairs)
 
     def evidence(
         self, one: Int[Array, " m"], other: Int[Array, " m"], origin: Any
@@ -182,64 +147,62 @@ class Absorbing:
         """Return the nats by which each of these pairs of rows is likelier one than two."""
         gain = np.zeros(len(one))
         for some in chunks(len(one), 32 * self.block.members.dimension, PIECE):
-            i = one[some]
-            j = other[some]
-            gain[some] = self._pairs(i, j, origin).evidence(self.counts[i], self.counts[j])
+            gain[some] = self._evidence(one[some], other[some], origin)
         return gain
 
-    @property
-    def population(self) -> ExponentialFamily:
-        """The :func:`population` of the block, unless that of more sites is known."""
-        block = self.block
-        own = vars(self.block)
-        if "population" not in own:
-            own["population"] = population(
-                block.members[block.used], block.counts[block.used], block.priors
-            )
-        return own["population"]
+    def _evidence(
+        self, one: Int[Array, " m"], other: Int[Array, " m"], origin: Any
+    ) -> Float[Array, " m"]:
+        """Return the log evidence, in nats, for one component against two.
 
-    def _joined(
-        self, one: Int[Array, " m"], other: Int[Array, " m"], gain: Float[Array, " m"]
-    ) -> "Absorbing":
-        """Merge the smaller of each pair into the larger if this is a gain, the largest gain first;
-        each component takes part in one merge at most.
+        Log normalisers are log evidences up to a common term: under the priors or, for normal
+        families, the population of components, as a wide prior favours one component without
+        evidence. Two normal components also need the assignment of each observation, minus the
+        entropy of the responsibilities that the two laws imply, also of known labels: one component
+        explains none (heller2005, equation 2; bishop2006, equation 10.70).
         """
-        swap = self.counts[one] > self.counts[other]
+        block = self.block
+        rows, place = np.unique([one, other], return_inverse=True)
+        first, second = place.reshape(2, -1)
+        laws = moved(self.members[rows], origin)
+        normal = isinstance(laws, NormalPrecision)
+        learnt = laws.natural_parameters
+        start = np.zeros_like(learnt)
+        if block.priors.exchangeable[block.site[rows]].all():
+            start = moved(block.priors.at(block.site[rows]), origin).natural_parameters
+            learnt = learnt - start
+        if normal:
+            start = start * 0.0 + moved(block.population, origin).natural_parameters
+        alone = laws.evaluated(start + learnt)[0]
+        both = start[first] + learnt[first] + learnt[second]
+        gain = laws.evaluated(both)[0] + laws.evaluated(start)[0][first]
+        gain = gain - alone[first] - alone[second]
+        if not normal:
+            return gain
+        gammaln = scipy.special.gammaln
+        many = self.counts[one]
+        few = self.counts[other]
+        gain = gain + gammaln(many + few + 1) - gammaln(many + 1) - gammaln(few + 1)
+        likelier = np.flatnonzero(gain > 0)
+        for some in chunks(len(likelier), 64 * DRAWS * laws.own_size, PIECE):
+            at = likelier[some]
+            sides = (laws[first[at]], many[at]), (laws[second[at]], few[at])
+            gain[at] -= entropy(*(_density(*side) for side in sides))
+        return gain
+
+    def _joined(self, one: Int[Array, " m"], other: Int[Array, " m"], origin: Any) -> "Absorbing":
+        """Merge the smaller of each of these pairs into the larger if this is a gain, the largest
+        gain first; each component takes part in one merge at most.
+        """
+        gain = self.evidence(one, other, origin)
         into = np.arange(len(self.into))
         taken = set()
-        parts, hosts = np.where(swap, (other, one), (one, other))
-        for at in np.argsort(-gain, kind="stable")[: int((gain > 0).sum())]:
-            part = int(parts[at])
-            host = int(hosts[at])
+        for at in np.argsort(-gain, kind="stable")[: np.count_nonzero(gain > 0)]:
+            part, host = sorted((int(one[at]), int(other[at])), key=self.counts.__getitem__)
             if taken.isdisjoint((part, host)):
                 taken |= {part, host}
                 into[part] = host
         return Absorbing(self.block, into[self.into])
-
-
-def population(
-    members: ExponentialFamily, counts: Float[Array, " n"], priors: MemberPriors, few: int = 3
-) -> ExponentialFamily:
-    """Return the law (1,) from which normal components are drawn: the member with the least summed
-    ``KL(component || .)`` to all of them, without those with fewer observations than parameters, if
-    at least a ``few`` are left.
-
-    Its location is as uncertain as in the sites' priors, if they are known, since few clusters do
-    not determine it.
-    """
-    some = counts >= members.degrees_of_variation
-    if some.sum() < few:
-        some = counts >= np.sort(counts)[-max(few, len(counts) // 2) :][0]
-    origin = middle(members[some])
-    laws = moved(members[some], origin)
-    found = laws[:1].with_mean_parameters(canonical_mean(laws.mean_parameters)[None])
-    here = found.location()
-    starts = [law for law in priors.laws if not law.batch_shape]
-    own: Any = moved(found, here)
-    known = [own.mean_precision, *(law.mean_precision[None] for law in starts)]  # pyright: ignore
-    known = np.min(known, axis=0)
-    found = moved(type(own)(known, own.degrees, own.precision_mean, own.scatter), opposite(here))
-    return moved(found, opposite(origin))
 
 
 def of_one_label(site: Int[Array, " n"], labels: Int[Array, " n"]) -> Int[Array, " n"]:
@@ -253,96 +216,44 @@ def first_of_site(block: Block | BlockTable) -> Int[Array, " n"]:
     return np.repeat(np.cumsum(block.sizes) - block.sizes, block.sizes)
 
 
-class Pairs(NamedTuple):
-    """Pairs (m,) of components that may be one: all components (n,), their factors relative to the
-    sites' priors, the laws (n,) under which evidence is computed, and the two indices of each pair.
-
-    These laws are the priors, or, for normal families, the population of components: a wide prior
-    favours one component without evidence.
-    """
-
-    laws: ExponentialFamily
-    learnt: Float[Array, "n dim"]
-    start: ExponentialFamily
-    first: Int[Array, " m"]
-    second: Int[Array, " m"]
-
-    @property
-    def union(self) -> Float[Array, "m dim"]:
-        """Natural parameters of the union of each pair: one prior plus both factors."""
-        return self.laws.natural_parameters[self.first] + self.learnt[self.second]
-
-    def evidence(self, many: Float[Array, " m"], few: Float[Array, " m"]) -> Float[Array, " m"]:
-        """Return the log evidence, in nats, for one component against two with ``many`` and ``few``
-        observations.
-
-        Log normalisers are log evidences up to a common term. Two normal components also need the
-        assignment of each observation, minus the entropy of the responsibilities that the two laws
-        imply, also of known labels: one component explains none (heller2005, equation 2;
-        bishop2006, equation 10.70).
-        """
-        start = self.start.natural_parameters
-        alone = self.laws.evaluated(start + self.learnt)[0]
-        both = start[self.first] + self.learnt[self.first] + self.learnt[self.second]
-        gain = self.laws.evaluated(both)[0] + self.start.log_normalizer()[self.first]
-        gain = gain - alone[self.first] - alone[self.second]
-        if not isinstance(self.laws, NormalPrecision):
-            return gain
-        gammaln = scipy.special.gammaln
-        both = many + few
-        gain = gain + gammaln(both + 1) - gammaln(many + 1) - gammaln(few + 1)
-        likelier = np.flatnonzero(gain > 0)
-        for some in chunks(len(likelier), 64 * DRAWS * self.laws.own_size, PIECE):
-            rows = likelier[some]
-            sides = (many, self.first), (few, self.second)
-            laws = [(count[rows], *_density(self.laws[own[rows]])) for count, own in sides]
-            gain[rows] -= entropy(*laws)
-        return gain
-
-
-def _spread(members: Any) -> tuple[Float[Array, "n d"], Array]:
-    """Return the mean of an observation, and the covariances (n, d, d), or variances (n, d), of its
-    expected log density.
+def _covariance(members: Any) -> Array:
+    """Return the covariances (n, d, d), or variances (n, d), of the expected log density of an
+    observation.
     """
     degrees = members.degrees_of_freedom
-    scatter = members.inverse_scale
-    more = [1] * (scatter.ndim - degrees.ndim)
-    return members.mean, scatter / degrees.reshape(*degrees.shape, *more)
+    return members.inverse_scale / (degrees[:, None, None] if members.whole else degrees)
 
 
-def _density(members: Any) -> tuple[Float[Array, " n"], Float[Array, "n d"], Array]:
-    """Return the expected log density (n,) of an observation at the mean, without ``log(2π)``, and
-    :func:`_spread`.
+def _density(members: Any, counts: Float[Array, " m"]) -> tuple[Array, Array, Array, Array]:
+    """Return the counts, the log weight of a responsibility at the mean, without ``log(2π)``, the
+    mean, and a root (m, d, d) of the covariance of an observation.
     """
     at_mean = moved(members, members.location()).mean_parameters
-    return at_mean[:, : 2 * members.mean_precision[0].size].sum(1), *_spread(members)
+    at_mean = at_mean[:, : 2 * members.mean_precision[0].size].sum(1)
+    covariance = _covariance(members)
+    if members.whole:
+        root = np.linalg.cholesky(covariance)
+    else:
+        root = np.sqrt(covariance)[..., None] * np.eye(members.own_size)
+    return counts, scipy.special.digamma(counts) + at_mean, members.mean, root
 
 
 def entropy(first: Sequence[Array], second: Sequence[Array]) -> Float[Array, " m"]:
     """Return the entropy of the responsibilities of pairs of components, over all observations.
 
-    Each side has counts (m,) and the result of :func:`_density`. Responsibilities follow from the
-    expected log densities; expectations are over fixed antithetic draws.
+    Each side is the result of :func:`_density`. Responsibilities follow from the expected log
+    densities; expectations are over fixed antithetic draws.
     """
     half = np.random.default_rng(0).standard_normal((DRAWS, first[2].shape[-1]))
     draws = np.concatenate([half, -half])
-    full = first[3].ndim > first[2].ndim
-    times = np.matmul if full else np.multiply
-    laws = []
     total = np.zeros(len(first[0]))
-    own = (draws**2).sum(-1)
-    for count, at_mean, mean, spread in (first, second):
-        scale, axes = np.linalg.eigh(spread) if full else (spread, 1.0)
-        scale = np.sqrt(np.maximum(scale, np.finfo(float).tiny))[:, None]
-        out = np.swapaxes(axes * scale, 1, 2) if full else scale
-        weight = scipy.special.digamma(count) + at_mean
-        laws.append((count, mean[:, None], out, axes / scale, weight[:, None]))
-    for one, two in (laws, laws[::-1]):
-        (count, mean, out, _, weight), (_, other, _, inner, against) = one, two
+    for one, two in ((first, second), (second, first)):
+        count, weight, mean, root = one
+        _, against, other, inner = two
         # Draws of one component, in the standard coordinates of the other.
-        there = times(draws, times(out, inner)) + times(mean - other, inner)
-        odds = weight - against + (np.einsum("mnd,mnd->mn", there, there) - own) / 2
+        there = np.linalg.solve(inner, root @ draws.T + (mean - other)[..., None])
+        odds = ((there**2).sum(1) - (draws**2).sum(1)) / 2 + (weight - against)[:, None]
         odds = np.abs(odds)  # the entropy of two responsibilities, from their log odds
         share = np.exp(-odds)
-        total += count * (np.log1p(share) + odds * share / (1 + share)).mean(-1)
+        total += count * (np.log1p(share) + odds * share / (1 + share)).mean(1)
     return total

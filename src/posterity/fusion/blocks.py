@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from posterity.arrays.canonical import canonical_mean
 from posterity.arrays.stacks import unstacked
 from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Bool, Float, Int
@@ -14,6 +15,7 @@ from posterity.errors import StructureError, UsageError, within
 from posterity.families import ExponentialFamily, HiddenMarkov, concatenate, stack
 from posterity.families.emitting import MixingWeights
 from posterity.families.names import joined, some
+from posterity.fusion.geometry import middle, moved, opposite
 from posterity.ledger import Ledger
 
 Array = np.ndarray
@@ -277,6 +279,11 @@ class Block:
             held[self.site == index] = np.maximum((natural != 0).any(-1).sum(0), 1)
         return held
 
+    @functools.cached_property
+    def population(self) -> ExponentialFamily:
+        """The :func:`population` of the components that have seen data."""
+        return population(self.members[self.used], self.counts[self.used], self.priors)
+
     def at_components(self, of_sites: Float[Array, " all"]) -> Float[Array, " n"]:
         """Return, for each component, the value of its site, from values of all sites."""
         return of_sites[self.first + self.site]
@@ -290,6 +297,31 @@ class Block:
         ends = np.cumsum(self.sizes).tolist()
         pieces = map(values.__getitem__, map(slice, [0, *ends[:-1]], ends))
         return dict(zip(self.names, pieces, strict=True))
+
+
+def population(
+    members: ExponentialFamily, counts: Float[Array, " n"], priors: MemberPriors, few: int = 3
+) -> ExponentialFamily:
+    """Return the law (1,) from which normal components are drawn: the member with the least summed
+    ``KL(component || .)`` to all of them, without those with fewer observations than parameters, if
+    at least a ``few`` are left.
+
+    Its location is as uncertain as in the sites' priors, if they are known, since few clusters do
+    not determine it.
+    """
+    some = counts >= members.degrees_of_variation
+    if some.sum() < few:
+        some = counts >= np.sort(counts)[-max(few, len(counts) // 2) :][0]
+    origin = middle(members[some])
+    laws = moved(members[some], origin)
+    found = laws[:1].with_mean_parameters(canonical_mean(laws.mean_parameters)[None])
+    here = found.location()
+    starts = [law for law in priors.laws if not law.batch_shape]
+    own: Any = moved(found, here)
+    known = [own.mean_precision, *(law.mean_precision[None] for law in starts)]  # pyright: ignore
+    known = np.min(known, axis=0)
+    found = moved(type(own)(known, own.degrees, own.precision_mean, own.scatter), opposite(here))
+    return moved(found, opposite(origin))
 
 
 def check_seen(block: Any, used: Bool[Array, " n"]) -> None:

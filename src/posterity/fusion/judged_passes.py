@@ -13,9 +13,9 @@ from posterity.arrays.canonical import content_hashes
 from posterity.arrays.typing import Bool, Int
 from posterity.families import ExponentialFamily
 from posterity.families.normal_wishart import NormalPrecision
-from posterity.fusion.absorb import Absorbing, population
+from posterity.fusion.absorb import Absorbing
 from posterity.fusion.block_table import HASH
-from posterity.fusion.blocks import Block
+from posterity.fusion.blocks import Block, population
 from posterity.fusion.clustering import Clustering, packed
 from posterity.fusion.components import LocalComponents
 from posterity.fusion.confidence import Confidence
@@ -170,7 +170,7 @@ def joined(passes: Passes, parts: Int[Array, " n"], into: Int[Array, " all"]) ->
 
 
 def _population(passes: Passes) -> ExponentialFamily | None:
-    """Return the population of normal components (:func:`.absorb.population`) from the sample,
+    """Return the population of normal components (:func:`.blocks.population`) from the sample,
     which depends on contents alone: not on the order of sites, nor on the blocks of the store.
     """
     table = passes.table

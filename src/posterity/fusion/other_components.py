@@ -148,9 +148,7 @@ def may_be_split(groups: Groups, few: int = 3) -> Iterator[Doubt]:
     parts = Absorbing.of(block, groups.alignment and groups.alignment.into)
     if not block.priors.exchangeable.all() and isinstance(block.members, NormalPrecision):
         parts = dataclasses.replace(parts, empty=True)
-    rows = parts.counted(np.sort(groups.rows))
-    if not len(rows):
-        return
+    rows = np.sort(groups.rows)
     origin = middle(parts.members[rows])
     fused = np.full(len(block.site), -1)
     fused[groups.rows] = groups.fused
