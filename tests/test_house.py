@@ -13,7 +13,6 @@ LONG_FILES: set[str] = {
     "engine/machine.py",
     "engine/running.py",
     "federation/specification.py",
-    "fusion/sites.py",
     "inference/descent.py",
     "inference/estimators.py",
     "inference/update.py",

@@ -19,7 +19,7 @@ from posterity.fusion.networks.fuse import widths_wanted
 from posterity.fusion.networks.targets import flow, in_order, mean_squares, random_inputs
 from posterity.fusion.networks.units import assigned, merged
 from posterity.fusion.plan import Plan
-from posterity.fusion.sites import read_sites
+from posterity.fusion.reading import read_sites
 from posterity.status import Status
 from tests.fusion.nets import LENET, TWO, as_site, random_network, shuffled
 

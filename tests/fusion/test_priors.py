@@ -27,7 +27,7 @@ from posterity.families import stack
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.combine import add
 from posterity.fusion.plan import Plan
-from posterity.fusion.sites import read_sites
+from posterity.fusion.reading import read_sites
 from tests.fusion.made import conjugate_site, gamma_ledger
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* are known from fewer records:UserWarning")

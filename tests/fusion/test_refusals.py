@@ -33,6 +33,7 @@ MIXTURE = Mixture.from_standard([1.0], points([0.0]))
 TWO, UNEVEN = [plate(0.0), plate(1.0)], [plate(0.0), plate(1.0, 2.0)]
 NAMED = {"a": plate(0.0), "b": plate(1.0)}
 ONE, OTHER = Gamma.from_standard(1.0, 1.0), Gamma.from_standard(3.0, 2.0)
+THIRD = Gamma.from_standard(3.7, 2.1)  # of more than a few whole counts
 GAMMAS = Plate(Gamma.from_standard([1.0, 2.0], [1.0, 1.0]))
 LEDGERS = [gamma_ledger("a", 2.0), gamma_ledger("b", 3.0)]
 SHARP, EMPTY = [plate(0.0, 5.0) * 2.0, plate(0.1, 5.0) * 2.0], np.zeros((0, 2))
@@ -98,7 +99,7 @@ FUSE: list[tuple[Any, dict[str, Any], type[PosterityError], str]] = [
     (LEDGERS, {"rule": "product", "weights": {"a": 1.0, "b": 1.0}}, UsageError, "weights"),
     # what a product counts
     (TWO, {"rule": "product"}, UsageError, r"no prior for \['site-0000', 'site-0001'\]"),
-    ([OTHER, OTHER], {"rule": "product", "prior": ONE}, UsageError, "the same posterior in both"),
+    ([THIRD, THIRD], {"rule": "product", "prior": ONE}, UsageError, "the same posterior in both"),
     (
         [gamma_ledger("a", 2.0) | gamma_ledger("b", 4.0), gamma_ledger("b", 4.0)],
         {"rule": "product"},

@@ -30,12 +30,11 @@ from posterity.artifact.aligned import named
 from posterity.errors import ArtifactError, LedgerError, ParameterError, UsageError
 from posterity.families import stack
 from posterity.families.names import with_names
-from posterity.fusion import alignment, passes
+from posterity.fusion import alignment, passes, reading
 from posterity.fusion import rows as row_store
-from posterity.fusion import sites as sites_of
 from posterity.fusion.block_table import BlockTable
 from posterity.fusion.plan import Plan
-from posterity.fusion.sites import read_sites
+from posterity.fusion.reading import read_sites
 from tests.fusion.made import conjugate_site, gamma_ledger, plate, points, site_plates
 from tests.fusion.test_absorb import HELD, drawn, split_at
 
@@ -529,7 +528,7 @@ def test_names_of_some_sites_alone_keep_nothing_that_has_seen_no_data():
 
 
 def test_whoever_names_columns_first_the_others_are_warned_of(monkeypatch):
-    monkeypatch.setattr(sites_of, "TOGETHER", 2)
+    monkeypatch.setattr(reading, "TOGETHER", 2)
     laws = [Gaussian.from_standard([0.0, 1.0 + n], np.eye(2)) for n in range(4)]
     sites = [*laws[:2], *(q.named(["x", "y"]) for q in laws[2:])]
     for order in (sites, sites[::-1]):

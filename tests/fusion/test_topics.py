@@ -105,7 +105,7 @@ def test_many_topics_are_merged_some_at_a_time(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_vocabularies_that_differ_are_refused_in_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("posterity.fusion.sites.TOGETHER", 1)
+    monkeypatch.setattr("posterity.fusion.reading.TOGETHER", 1)
     made, _ = sites(5, [0, 1, 2], [2, 3, 4])
     own = [
         site.named({"members": tuple(f"{name} {index:03d}" for index in range(WORDS))})

@@ -151,7 +151,7 @@ class EffectsConfidence(Confidence):
         """Nats by which each component's place (a group, or none) is better than the next best."""
         return self.effects.margins
 
-    @property
+    @functools.cached_property
     def components(self) -> dict[int, float]:
         """The number of groups alone."""
         return self._above()

@@ -15,8 +15,9 @@ from posterity.fusion.differing_check import doubts
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Rule
 from posterity.fusion.plan import Plan, items
+from posterity.fusion.reading import SitesInMemory
 from posterity.fusion.result import Fusion
-from posterity.fusion.sites import SitesInMemory, given_twice
+from posterity.fusion.sites import given_twice
 from posterity.inference.expectation_propagation import Normal
 from posterity.inference.random_effects import RandomEffects, effects_of
 from posterity.ledger import Ledger

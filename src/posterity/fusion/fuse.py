@@ -40,9 +40,10 @@ from posterity.fusion.matching import Matching, MatchingName, Rule, RuleName
 from posterity.fusion.networks.options import Options, without_networks
 from posterity.fusion.passes import Stages
 from posterity.fusion.plan import Fusible, Plan
+from posterity.fusion.reading import read_sites
 from posterity.fusion.result import Fusion
 from posterity.fusion.scale import scales_of
-from posterity.fusion.sites import Sites, given_twice, read_sites
+from posterity.fusion.sites import Sites, given_twice
 from posterity.fusion.topics import are_topics
 from posterity.ledger import Ledger
 from posterity.status import Progress, ProgressCallback

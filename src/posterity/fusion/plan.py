@@ -96,22 +96,21 @@ def is_batch(value: Any) -> bool:
     return many and any(block.is_plate for block in blocks(value).values())
 
 
-def one_by_one(posteriors: Iterable[Item]) -> Iterator[Item]:
+def one_by_one(posteriors: Iterable[Item]) -> Iterator[Alone]:
     """Read the files among the posteriors, and split each batch into its sites."""
     for name, value in posteriors:
-        if isinstance(value, Several):
-            parts = zip(value.names, unstacked(value.posterior), value.digests, strict=True)
-            for own, law, digest in parts:
-                prior = value.prior
-                q = law if prior is None else Ledger.of_site(own, prior=prior, posterior=law)
-                yield None, Alone(own, q, digest, value.provenance)
-        elif name is None and is_batch(value):
-            yield from ((None, value[index]) for index in range(value.batch_shape[0]))
-        else:
-            yield name, _read(value, name)
+        read = _read(value, name)
+        if isinstance(read, Alone):
+            yield read
+            continue
+        prior = read.prior
+        sites = zip(read.names, unstacked(read.posterior), read.digests, strict=True)
+        for own, law, digest in sites:
+            q = law if prior is None else Ledger.of_site(own, prior=prior, posterior=law)
+            yield Alone(own, q, digest, read.provenance)
 
 
-def together(posteriors: Iterable[Item]) -> Iterator[Item]:
+def together(posteriors: Iterable[Item]) -> Iterator[Alone | Several]:
     """Read the files among the posteriors, many unnamed ones at a time; keep batches whole."""
 
     def by_path(item):
@@ -119,13 +118,20 @@ def together(posteriors: Iterable[Item]) -> Iterator[Item]:
 
     for paths, own in itertools.groupby(posteriors, by_path):
         while paths and (few := [os.fspath(path) for _, path in itertools.islice(own, TOGETHER)]):
-            yield from ((None, value) for value in read_many(few))
-        for name, value in () if paths else own:
-            yield name, _read(value, name)
+            yield from read_many(few)
+        yield from (_read(value, name) for name, value in own)
 
 
-def _read(value: Any, name: str | None) -> Any:
-    return read_alone(os.fspath(value), name) if _is_path(value) else called(value, name)
+def _read(value: Any, name: str | None) -> Alone | Several:
+    """Return a value, or that of a file, with its name, or None for one without."""
+    if _is_path(value):
+        return read_alone(os.fspath(value), name)
+    if isinstance(value, Alone | Several):
+        return value
+    if name is None and is_batch(value):
+        nothing: Any = [None] * value.batch_shape[0]
+        return Several(nothing, value, None, nothing, {})
+    return Alone(name, called(value, name), "", {})  # pyright: ignore[reportArgumentType]
 
 
 def _is_path(value: Any) -> bool:

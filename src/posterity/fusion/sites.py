@@ -1,17 +1,12 @@
-"""Reading of sites: they are named, checked, put in one order of coordinates, and stacked."""
+"""Sites: they are named, checked, put in one order of coordinates, and stacked."""
 
 import abc
 import dataclasses
-import functools
-import itertools
 import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-
 from posterity.arrays.stacks import stacked, unstacked
-from posterity.arrays.tree import leaves
 from posterity.artifact import provenance as provenances
 from posterity.artifact.aligned import (
     aligned,
@@ -19,35 +14,23 @@ from posterity.artifact.aligned import (
     labels_in,
     listed,
     named,
-    names_in,
     ordered,
     unnamed_parts,
 )
-from posterity.artifact.many import Alone, Several, name_of
+from posterity.artifact.many import name_of
 from posterity.entries import Entry, merge_entries
 from posterity.errors import ParameterError, UsageError
 from posterity.families import ExponentialFamily, at_rest
 from posterity.families.checks import check_adds, check_proper
 from posterity.families.names import Names, has_names, some
-from posterity.fusion.block_table import BlockTable, keys_of_sites
+from posterity.fusion.block_table import BlockTable
 from posterity.fusion.blocks import Block, blocks, side_by_side
-from posterity.fusion.geometry import Divergence
-from posterity.fusion.matching import Matching
 from posterity.fusion.networks.options import has_units
 from posterity.fusion.plan import (
-    SHARE,
-    TOGETHER,
     Item,
     Plan,
-    check_no_units,
     check_structure,
-    is_batch,
-    items,
-    one_by_one,
-    together,
-    within,
 )
-from posterity.fusion.rows import MemoryBudget
 from posterity.ledger import Ledger
 
 
@@ -60,29 +43,6 @@ class Site(NamedTuple):
     prior: ExponentialFamily | None
     contributors: tuple[str, ...] = ()
     ledger: Ledger | None = None
-
-
-def read_sites(posteriors: Any, plan: Plan) -> "Sites":
-    """Read all sites: in memory if an eighth of the budget suffices for them, else as tables."""
-    come, fits = within(items(posteriors), plan.bytes // SHARE)
-    if not fits:
-        first = next(come)
-        come = itertools.chain([first], come)
-        what = plan.in_memory_only(first[1])
-        if what and plan.budget is not None:
-            raise UsageError(
-                found=f"{what} of sites whose parameters take more than an eighth of "
-                f"budget={plan.budget}",
-                expected="parameters that fit: sums of them, all that passes keep, do not suffice",
-                fix="Pass a larger budget, or none; or fuse regions of fewer sites, and their "
-                "ledgers.",
-            )
-        fits = bool(what)
-    sites = SitesInMemory(plan) if fits else SitesInTables(plan)
-    sites.read(come)
-    if plan.matching is not Matching.IDENTITY:
-        check_no_units(sites.like, sites.coordinates)
-    return sites
 
 
 class Sites(abc.ABC):
@@ -118,7 +78,6 @@ class Sites(abc.ABC):
         self.dependent: set[str] = set()
         self.tombstones: dict[str, Entry] = {}
         self._epochs: dict[str, int] = {}
-        self._batch: Any = None  # all sites, if they are in memory as one batch
 
     @property
     def networks(self) -> bool:
@@ -170,14 +129,10 @@ class Sites(abc.ABC):
         if batch is not None:
             return self._take_batch(list(opened), batch, None)
         ordered = self._ordered(opened)
-        if any(map(names_in, opened.values())):
-            self.labels |= {n: found for n, q in opened.items() if (found := labels_in(q))}
-            for name, value in opened.items():
-                self._unnamed.setdefault(unnamed_parts(value), []).append(name)
-            ordered = {name: named(q, {}) for name, q in ordered.items()}
-        else:  # all have the same parts, as is checked below
-            self._unnamed.setdefault(unnamed_parts(next(iter(opened.values()))), []).extend(opened)
-        checked = _checked(ordered)
+        self.labels |= {n: found for n, q in opened.items() if (found := labels_in(q))}
+        for name, value in opened.items():
+            self._unnamed.setdefault(unnamed_parts(value), []).append(name)
+        checked = _checked({name: named(q, {}) for name, q in ordered.items()})
         self._compare({name: site.posterior for name, site in checked.items()})
         sites = {n: s if s.prior else s._replace(prior=self.prior) for n, s in checked.items()}
         self.without_prior += [name for name, site in sites.items() if site.prior is None]
@@ -204,8 +159,9 @@ class Sites(abc.ABC):
             {names[0]: batch} if prior is None else {names[0]: batch, "its prior": prior}
         ).values()
         batch = at_rest(named(batch, {}))
-        self._batch = batch if self.in_memory else None
         start: Any = named(own[0], {}) if own else self.prior
+        if self.in_memory:
+            self.loaded |= {n: Site(q, start) for n, q in zip(names, unstacked(batch), strict=True)}
         self._compare({names[0]: batch[0]})
         _check_each(batch, names)
         self.without_prior += names if start is None else []
@@ -297,100 +253,6 @@ class Sites(abc.ABC):
             owner = self._owners.setdefault(contributor, name)
             if owner != name and self.shared is None:
                 self.shared = contributor, owner, name
-
-
-class SitesInMemory(Sites):
-    """Sites that are matched in memory, in the order of their names."""
-
-    in_memory = True
-
-    def read(self, posteriors: Iterable[Item]) -> None:
-        """Read all sites together; convert files to the units and levels of the first."""
-        several = list(posteriors)
-        if len(several) == 1 and several[0][0] is None and is_batch(several[0][1]):
-            batch = several[0][1]
-            names = [self._enrol(None, None, {}) for _ in range(batch.batch_shape[0])]
-            if len(names) > 1:
-                self._take_batch(sorted(names), batch[np.argsort(names)], None)
-            return self._close()
-        opened: dict[str, Any] = {}
-        about: dict[str, Mapping[str, str]] = {}
-        for name, value in one_by_one(several):
-            alone = value if isinstance(value, Alone) else Alone(name or "", value, "", {})
-            own = self._enrol(name if alone is not value else alone.name, alone.value, {})
-            opened[own], about[own] = alone.value, alone.provenance
-        reader = provenances.reader_of(about.values())
-        if reader is not None:
-            done = reader.reconciled(opened, about)
-            opened = done.values
-            for line in done.notes:
-                warnings.warn(line, stacklevel=4)
-        self._take(dict(sorted(opened.items())))
-        self._close()
-
-    def _lay(self, names: list[str], laid: Mapping[str, Block]) -> None:
-        self.blocks |= laid
-        self.names += names
-
-    def contents(self) -> Iterable[Any]:
-        """Yield the parameters of each site as bytes."""
-        if not self.loaded:
-            parts = [np.asarray(leaf) for leaf in leaves(self._batch)]
-            yield from (
-                b"".join(part[j].tobytes() for part in parts) for j in range(len(self.names))
-            )
-        for site in self.loaded.values():
-            yield b"".join(np.asarray(leaf).tobytes() for leaf in leaves(site.posterior))
-
-
-class SitesInTables(Sites):
-    """Sites that are written as rows of tables, in the order in which they are read."""
-
-    in_memory = False
-
-    def read(self, posteriors: Iterable[Item]) -> None:
-        """Read sites, single ones many at a time and batches whole, into the tables."""
-        waiting: dict[str, Any] = {}
-        for name, value in together(posteriors):
-            batch = isinstance(value, Several) or (name is None and is_batch(value))
-            if batch or len(waiting) == TOGETHER:
-                self._take(waiting)
-                waiting = {}
-            if isinstance(value, Several):
-                names = [self._enrol(own, None, value.provenance) for own in value.names]
-                self._take_batch(names, value.posterior, value.prior)
-            elif batch:
-                names = [self._enrol(None, None, {}) for _ in range(value.batch_shape[0])]
-                self._take_batch(names, value, None)
-            elif isinstance(value, Alone):
-                waiting[self._enrol(value.name, value.value, value.provenance)] = value.value
-            else:
-                waiting[self._enrol(name, value, {})] = value
-        self._take(waiting)
-        self._close()
-        for table in self.blocks.values():
-            table.close()  # pyright: ignore[reportAttributeAccessIssue]
-
-    def _lay(self, names: list[str], laid: Mapping[str, Block]) -> None:
-        side = self.plan.divergence
-        budget = self._budget
-        assert isinstance(side, Divergence)  # others are matched in memory
-        # Matching by name includes components without data.
-        every = bool(self.labels) or self.plan.matching is Matching.IDENTITY
-        for path, block in laid.items():
-            if path not in self.blocks:
-                self.blocks[path] = BlockTable(path, block.like, self.names, side, budget, every)
-            table: Any = self.blocks[path]
-            table.append(block)
-        self.names += names
-
-    @functools.cached_property
-    def _budget(self) -> MemoryBudget:
-        return MemoryBudget(self.plan.bytes // 4)
-
-    def contents(self) -> Iterable[Any]:
-        """Return a 64-bit hash of each site."""
-        return keys_of_sites(self.blocks).tolist()
 
 
 def given_twice(name: str) -> UsageError:
