@@ -46,7 +46,7 @@ def agglomerate(local: LocalComponents) -> Merging:
     of levels are exact; costs are exact for quadratic divergences.
     """
     points = local.points
-    costs = points.divergences(points.alone)
+    costs = points.divergences(points.centroids(points.coordinates))
     costs = (costs + costs.T) / 4  # the rise by merging each pair, to second order
     costs[local.site[:, None] == local.site] = np.inf
     tree = ward(costs)

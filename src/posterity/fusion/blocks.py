@@ -95,15 +95,7 @@ class MemberPriors:
         """True if priors differ by more than rounding, within or between sites, or some are
         unknown.
         """
-        if not self.exchangeable.all():
-            return True
-        first = leaves(self.laws[0])
-        others = [own for law in self.laws[1:] for own in zip(leaves(law), first, strict=True)]
-
-        def close(a, b):
-            return np.allclose(a, b, rtol=SAME, atol=SAME * np.abs(b).max(initial=0.0))
-
-        return not all(close(np.asarray(a), np.asarray(b)) for a, b in others)
+        return not self.exchangeable.all() or bool(common_prior(stack(self.laws))[1].any())
 
     def each(self, names: Sequence[str]) -> ExponentialFamily:
         """Return the prior of one component at each site, as a batch (J,). Raise a StructureError
@@ -118,6 +110,27 @@ class MemberPriors:
         """Return the priors (n,) of components at these sites, which are all exchangeable."""
         used, place = np.unique(self.own[sites], return_inverse=True)
         return stack([self.laws[index] for index in used.tolist()])[place]
+
+
+def common_prior(
+    priors: ExponentialFamily, prior: ExponentialFamily | None = None
+) -> tuple[ExponentialFamily, Bool[Array, " sites"]]:
+    """Return the prior that is counted once, and a mask of sites whose prior differs from it by
+    more than rounding.
+
+    It is ``prior``, or by default the average of all sites' priors (J,) in natural parameters,
+    which is exactly the common prior, if there is one, and independent of the order of sites.
+    """
+
+    def mean(leaf):
+        return np.where((leaf == leaf[:1]).all(0), leaf[0], canonical_mean(leaf))
+
+    common = map_leaves(mean, priors) if prior is None else prior
+    others = np.zeros(priors.batch_shape, bool)
+    for leaf, mine in zip(leaves(priors), leaves(common), strict=True):
+        close = np.isclose(leaf, mine, rtol=SAME, atol=SAME * float(np.abs(mine).max(initial=0.0)))
+        others |= ~close.reshape(len(others), -1).all(1)
+    return common, others
 
 
 def one_member(prior: Any) -> ExponentialFamily:

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from posterity.arrays.assignment import assignment
 from posterity.arrays.typing import Float, Int
 from posterity.fusion.components import LocalComponents
-from posterity.fusion.geometry import CACHED, PIECE, ROOM, Centroids, chunks, finite
+from posterity.fusion.geometry import PIECE, Centroids, chunks, finite
 from posterity.fusion.judged import Judged
 from posterity.fusion.rows import membership
 
@@ -79,35 +79,9 @@ class Clustering:
         along = local.along(sums(local.masses, self.labels))
         return Judged.of(centres, evidence, counts, *local.totals, along)
 
-    def same(self, other: "Clustering") -> bool:
-        """Return whether two clusterings are the same partition, up to the numbers of groups."""
-        groups = len(self.counts)
-        pairs = self.labels * len(other.counts) + other.labels
-        return groups == len(other.counts) == int(np.count_nonzero(np.bincount(pairs)))
-
-    @functools.cached_property
-    def _costs(self) -> Float[Array, "n g"] | None:
-        """All divergences, unless they take more than :data:`ROOM`."""
-        points = self.local.points
-        if 8 * len(points) * len(self.counts) > ROOM:
-            return None
-        return points.divergences(self.centroids)
-
     def costs(self, rows: Any = slice(None)) -> Float[Array, "some g"]:
         """Return the divergence of components to each centroid."""
-        if self._costs is not None:
-            return self._costs[rows]
         return self.local.points.take(rows).divergences(self.centroids)
-
-    def pieces(self) -> Iterator[tuple[slice, Float[Array, "some g"]]]:
-        """Yield the divergences of some rows at a time, which may be overwritten; rounding may make
-        some negative.
-        """
-        known = self._costs
-        if known is None:
-            return self.local.points.differences(self.centroids)
-        rows = chunks(len(known), 8 * len(self.counts), CACHED)
-        return ((some, known[some].copy()) for some in rows)
 
     @property
     def own_costs(self) -> Float[Array, " n"]:
@@ -118,7 +92,7 @@ class Clustering:
     def nearest(self) -> Int[Array, " n"]:
         """Labels of each site's best assignment to these centroids."""
         labels = np.empty(len(self.labels), int)
-        for rows, some in self.pieces():
+        for rows, some in self.local.points.differences(self.centroids):
             labels[rows] = finite(some).argmin(1)
         return self.exclusive(labels, np.arange(len(self.counts)))
 
@@ -139,7 +113,7 @@ class Clustering:
         labels = self.labels
         group = np.empty(len(labels), int)
         more = np.empty(len(labels))
-        for rows, some in self.pieces():
+        for rows, some in self.local.points.differences(self.centroids):
             at = np.arange(len(some))
             own = some[at, labels[rows]]
             some[at, labels[rows]] = np.inf

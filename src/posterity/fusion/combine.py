@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from posterity.arrays.canonical import canonical_mean, canonical_sums
+from posterity.arrays.canonical import canonical_sums
 from posterity.arrays.stacks import unstacked
 from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Bool, Float, Int
@@ -24,7 +24,15 @@ from posterity.families.emitting import MixingWeights
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.block_table import BlockTable, group_totals, keys_of_sites
-from posterity.fusion.blocks import SAME, Block, assembled, one_member, picked, resized
+from posterity.fusion.blocks import (
+    SAME,
+    Block,
+    assembled,
+    common_prior,
+    one_member,
+    picked,
+    resized,
+)
 from posterity.fusion.blocks import blocks as blocks_of
 from posterity.fusion.geometry import Divergence, barycenter, moved, opposite
 from posterity.ledger import Ledger
@@ -88,27 +96,6 @@ def average(
         return moved(mean, opposite(block.origin))
 
     return assembled(like, {path: one(path, block) for path, block in blocks.items()})
-
-
-def common_prior(
-    priors: ExponentialFamily, prior: ExponentialFamily | None = None
-) -> tuple[ExponentialFamily, Bool[Array, " sites"]]:
-    """Return the prior that is counted once, and a mask of sites whose prior differs from it by
-    more than rounding.
-
-    It is ``prior``, or by default the average of all sites' priors (J,) in natural parameters,
-    which is exactly the common prior, if there is one, and independent of the order of sites.
-    """
-
-    def mean(leaf):
-        return np.where((leaf == leaf[:1]).all(0), leaf[0], canonical_mean(leaf))
-
-    common = map_leaves(mean, priors) if prior is None else prior
-    others = np.zeros(priors.batch_shape, bool)
-    for leaf, mine in zip(leaves(priors), leaves(common), strict=True):
-        close = np.isclose(leaf, mine, rtol=SAME, atol=SAME * float(np.abs(mine).max(initial=0.0)))
-        others |= ~close.reshape(len(others), -1).all(1)
-    return common, others
 
 
 def common_total(

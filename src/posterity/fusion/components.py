@@ -187,9 +187,10 @@ class LocalComponents:
             nothing = np.zeros(len(traits))
             return Evidence(potential, nothing, surprise, nothing)
         averages = traits[:, centroids.coordinates.shape[1] :]
-        shape = self.shapes.potential_at(averages)
+        shapes = self.shapes.centroids(averages)
+        shape = shapes.potential
         if self.criterion.both:
-            potential = potential - self._widened(centroids, self.shapes.centroids(averages, shape))
+            potential = potential - self._widened(centroids, shapes)
         mean, slope, at = self.typical
         typical = np.maximum(shape - at - (averages - mean) @ slope, 0.0)
         return Evidence(potential, shape - less, surprise, typical)
@@ -307,21 +308,15 @@ def _populations_of(several: Sequence[Points]) -> list[tuple[Points, float]]:
     """Return, for each of several sets of points of one family, the member that minimises summed
     ``KL(l || .)``, and the average divergence.
     """
-    means = np.zeros((len(several), several[0].coordinates.shape[1]))
+    means = []
     inner = []
-    for mean, points in zip(means, several, strict=True):
-        whole = len(points.parts) == 1  # the gradient of a single part is cached
-        inner.append(0.0)
-        for rows in points.parts:
-            dual = points.gradient if whole else points.members(rows).mean_parameters
-            mean += dual.sum(0)
-            inner[-1] += np.einsum("nd,nd->", points.coordinates[rows], dual) / len(points)
-        mean /= len(points)
+    for points in several:
+        dual = np.concatenate([points.members(rows).mean_parameters for rows in points.parts])
+        means.append(dual.mean(0))
+        inner.append(np.vdot(points.coordinates, dual) / len(points))
     with np.errstate(invalid="ignore"):  # means without digits become an error in the costs
-        every = Points.of(several[0].template.with_mean_parameters(means))
+        every = Points.of(several[0].template.with_mean_parameters(np.array(means)))
     surprise = every.potential - [points.potential.mean() for points in several] + inner
     surprise = np.maximum(surprise - np.einsum("nd,nd->n", every.coordinates, means), 0.0)
-    rows = [slice(n, n + 1) for n in range(len(several))]
-    own = [(every.coordinates[one], every.potential[one]) for one in rows]
-    each = [Points(every.template, every.divergence, *one) for one in own]
+    each = [every.take(slice(n, n + 1)) for n in range(len(several))]
     return list(zip(each, surprise.tolist(), strict=True))

@@ -8,7 +8,7 @@ often matches with a given margin are wrong was measured (``docs/fuse.md``).
 import dataclasses
 import functools
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -18,6 +18,7 @@ from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
 from posterity.fusion.clustering import Clustering, polish, refine
 from posterity.fusion.effects import Effects
+from posterity.fusion.judged import Evidence
 from posterity.fusion.search import drop, split
 
 Array = np.ndarray
@@ -234,50 +235,34 @@ class Moves:
         both = np.stack([self.clustering.labels[rows], groups])
         traits = local.traits(rows)
         step = traits - swap[:, None] * local.traits(partners)
-        before = np.append(self._counts, 0.0)
-        counts = before[both] + np.where(swap, 0, [[-1], [1]])
-        centres = np.vstack([judged.centres, np.zeros_like(judged.centres[:1])])
-        totals = (before[:, None] * centres)[both]
-        totals += np.stack([-step, step])
+        before = np.append(self._counts, 0.0)[both]
+        counts = before + np.where(swap, 0, [[-1], [1]])
+        centres = np.insert(judged.centres, len(judged.centres), 0.0, axis=0)[both]
+        totals = before[..., None] * centres + np.stack([-step, step])
         # An empty group disappears; its centroid may be anything proper.
         used = counts > 0
         totals[0] = np.where(used[0][:, None], totals[0], traits)
-        centres = totals / np.maximum(counts, 1.0)[..., None]
-        evidence = local.evidence(centres.reshape(-1, centres.shape[-1]))
-        potential, shape, *own = (values.reshape(both.shape) for values in evidence)
-        pairs = ((judged.evidence.potential, potential), (judged.evidence.shape, shape))
-        price = np.where(used, self._priced(np.maximum(counts, 1.0), *own), 0.0)
-        return self._rise(
-            [((before * np.append(a, 0.0))[both] - counts * b).sum(0) for a, b in pairs],
-            (price - np.append(self._prices, 0.0)[both]).sum(0),
-            (used.astype(int) - (before[both] > 0)).sum(0),
+        counts = np.maximum(counts, 1.0)
+        averages = (totals / counts[..., None]).reshape(-1, traits.shape[1])
+        after = self._worth(
+            Evidence(*np.reshape(local.evidence(averages), (4, *both.shape))), counts
         )
+        now = np.insert(self._worth(judged.evidence, self._counts), len(self._counts), 0.0, axis=1)
+        misfit, shape, price = (np.where(used, after, 0.0) - now[:, both]).sum(1)
+        number = used.sum(0) - (before > 0).sum(0)
+        return judged.rise(local.criterion, -misfit, -shape, price, number)
 
-    # --- the objective ----------------------------------------------------------------------------
-
-    def _rise(self, misfits: Sequence[Array], price: Array, groups: Array) -> Array:
-        """Return the rise of the objective for given rises of misfits, prices and group number."""
-        criterion = self.clustering.local.criterion
-        misfit, shape = misfits
-        return self.clustering.judged.rise(criterion, misfit, shape, price, groups)
-
-    @functools.cached_property
-    def _prices(self) -> Float[Array, " g"]:
-        return self._priced(self._counts, *self._evidence)
-
-    def _priced(self, counts: Array, surprise: Array, typical: Array) -> Array:
-        """Return prices of groups at the present spread of shapes: to first order, these equal the
-        prices at the best spread after the move.
+    def _worth(self, evidence: Evidence, counts: Array) -> Float[Array, "3 ..."]:
+        """Return summed potentials of groups and of their shapes, and prices at the present spread
+        of shapes: to first order, these equal the prices at the best spread after the move.
         """
-        return self.clustering.local.criterion.prices(surprise, typical, counts, self._spread)
+        criterion = self.clustering.local.criterion
+        price = criterion.prices(evidence.surprise, evidence.typical, counts, self._spread)
+        return np.stack([counts * evidence.potential, counts * evidence.shape, price])
 
     @functools.cached_property
     def _spread(self) -> float:
         return self.clustering.judged.prices(self.clustering.local.criterion, self._counts)[1]
-
-    @property
-    def _evidence(self) -> tuple[Array, Array]:
-        return self.clustering.judged.evidence[2:]
 
     # --- where components are ---------------------------------------------------------------------
 

@@ -24,7 +24,6 @@ from posterity.families import ExponentialFamily, at_rest
 Array = np.ndarray
 BUDGET = 256 * 2**20  # Bytes of working memory for one chunk of rows
 CACHED = 2**20  # Bytes of members that are processed together: the size of a processor's cache
-ROOM = 2**21  # Bytes of costs that a clustering stores
 PIECE = 2**21  # Bytes of costs that are copied at a time
 
 
@@ -126,12 +125,8 @@ class Points:
         """Return the members of the family at the given coordinates."""
         return self.divergence.family(self.template, coordinates)
 
-    def centroids(
-        self, coordinates: Float[Array, "g dim"], potential: Float[Array, " g"] | None = None
-    ) -> "Centroids":
-        """Return centroids at the given coordinates, with their potential if it is known."""
-        if potential is not None:
-            return Centroids(coordinates, potential, lambda: self.centroids(coordinates).gradient)
+    def centroids(self, coordinates: Float[Array, "g dim"]) -> "Centroids":
+        """Return centroids at the given coordinates."""
         if self.divergence is Divergence.REVERSE:
             return Centroids(coordinates, *self.template.evaluated(coordinates))
         members = self.family(coordinates)
@@ -142,16 +137,6 @@ class Points:
     def potential_at(self, coordinates: Float[Array, "g dim"]) -> Float[Array, " g"]:
         """Return ``phi`` at the given coordinates."""
         return self.centroids(coordinates).potential
-
-    @property
-    def alone(self) -> "Centroids":
-        """Each point as its own centroid."""
-        return Centroids(self.coordinates, self.potential, lambda: self.gradient)
-
-    @functools.cached_property
-    def gradient(self) -> Float[Array, "n dim"]:
-        """The dual coordinates of each point."""
-        return self.centroids(self.coordinates).gradient
 
     @functools.cached_property
     def middle(self) -> tuple[Float[Array, "1 dim"], Float[Array, "1 dim"]]:
@@ -241,10 +226,6 @@ class Centroids:
     def __getstate__(self) -> dict[str, Any]:
         """Return the state with the gradient in place of the function, which does not pickle."""
         return {**self.__dict__, "gradient": self.gradient, "dual": None}
-
-    def take(self, rows: Array | slice) -> "Centroids":
-        """Return some of the centroids; a slice copies nothing."""
-        return Centroids(self.coordinates[rows], self.potential[rows], lambda: self.gradient[rows])
 
 
 def kl_matrix(

@@ -102,21 +102,13 @@ def _descend(merging: Merging, *, patience: int = 5) -> SearchResult:
     current = merging.level(merging.best + 1) or best
     waited = 0
     while current is not None:
-        options = [refine(current)]
-        level = merging.level(len(current.counts))
-        if level is not None and not level.same(current):
-            options.append(refine(level))
-        promising = [polish(own) for own in options if not _hopeless(own, incumbent)]
-        current = min(promising or options, key=operator.attrgetter("misfit"))
+        current = refine(current)
+        hopeless = current.objective - incumbent.trace[-1] > _most(current)
+        current = current if hopeless else polish(current)
         waited = 0 if incumbent.offer(current) else waited + 1
-        beyond = not promising and len(current.counts) < len(incumbent.best.counts)
+        beyond = hopeless and len(current.counts) < len(incumbent.best.counts)
         current = None if beyond or waited > patience else drop(current, tries=3)
     return SearchResult(incumbent.best, incumbent.trace, incumbent.levels)
-
-
-def _hopeless(clustering: Clustering, incumbent: Incumbent) -> bool:
-    """Return whether a clustering is worse than the best by more than polishing can gain."""
-    return clustering.objective - incumbent.trace[-1] > _most(clustering)
 
 
 def _most(clustering: Clustering) -> float:
