@@ -172,25 +172,21 @@ def _nearly_same(
     the prior by more than the nats ``learnt``: what is left of it would be common to both. Twice
     their divergence is about chi-squared, with a degree of freedom per coordinate.
     """
-    known: dict[str, Any] = {name: site.posterior for name, site in sites.loaded.items()}
-
-    def plain(q):
-        return q.gaussian and not (q.batch_shape or q.network_layers)
-
-    shapes = {q.event_shape for q in known.values() if plain(q) and len(list(q.parts())) == 1}
-    if len(shapes) != 1 or not all(map(plain, known.values())):
+    block: Any = next(iter(sites.blocks.values()), None)
+    single = len(sites.blocks) == 1 and isinstance(block, Block) and not block.plate
+    if not single or not block.members.gaussian:
         return None
-    names = sorted(known, key=lambda name: float(known[name].mean[0]))
-    size = math.prod(*shapes)
-    means = np.stack([known[name].mean for name in names])
-    deviations = np.sqrt(np.stack([known[name].marginal_variance for name in names]))
-    close = (np.abs(np.diff(means, axis=0)) <= near * deviations[1:]).all(1)
+    laws = block.members
+    order = np.lexsort((block.names, laws.mean[:, 0]))
+    deviations = np.sqrt(laws.marginal_variance)[order[1:]]
+    close = (np.abs(np.diff(laws.mean[order], axis=0)) <= near * deviations).all(1)
     for place in np.flatnonzero(close):
-        one, other = sorted(names[place : place + 2])
-        apart = float(known[one].kl(known[other]))
-        prior = sites.loaded[one].prior
-        chance = len(names) ** 2 / 2 * scipy.special.gammainc(size / 2, max(apart, 0.0))
-        informed = prior is None or float(known[one].kl(prior)) > learnt
+        one, other = np.sort(order[place : place + 2])
+        apart = float(laws[one].kl(laws[other]))
+        chance = len(order) ** 2 / 2 * scipy.special.gammainc(laws.own_size / 2, max(apart, 0.0))
+        known = block.priors.own[one] >= 0
+        informed = not known or float(laws[one].kl(block.priors.at([one])[0])) > learnt
         if chance < level and informed:
-            return _Twice(f"nearly the same posterior ({apart:.1g} nats apart)", one, other)
+            what = f"nearly the same posterior ({apart:.1g} nats apart)"
+            return _Twice(what, *sorted((block.names[one], block.names[other])))
     return None

@@ -46,6 +46,7 @@ def doubts(
         if law.is_proper():
             sites.loaded[site] = Site(law, start)
     sites.names = [*sites.loaded]
+    sites.blocks |= _laid(sites.loaded) if sites.loaded else {}
     sites.ledgers.update(sites.names)  # so that all pairs are counted
     with np.errstate(all="ignore"):
         twice = counted_twice(sites, level)

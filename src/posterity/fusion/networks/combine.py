@@ -9,6 +9,7 @@ import numpy as np
 import scipy
 
 from posterity.arrays.typing import Float
+from posterity.families import DiagonalGaussian
 from posterity.families.layers import Conv, Layers
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.networks.targets import (
@@ -267,12 +268,7 @@ def incoming_cost(
     for j, local in enumerate(locals_):
         before = combined.labels[index - 1][j] if index else np.arange(layers.by_unit(0)[1])
         own = placed(local, index, before, combined.labels[index][j], layers.by_unit(index)[1:])
-        mean = own.mean[own.has]
-        variance = own.variance[own.has]
-        centre = fused.mean[own.has]
-        spread = fused.variance[own.has]
-        if divergence is Divergence.FORWARD:
-            mean, variance, centre, spread = centre, spread, mean, variance
-        ratio = spread / variance
-        total += float((ratio - 1 - np.log(ratio) + (mean - centre) ** 2 / variance).sum() / 2)
+        pairs = ((fused.mean, fused.variance), (own.mean, own.variance))
+        one, other = (DiagonalGaussian.from_standard(m[own.has], v[own.has]) for m, v in pairs)
+        total += float(divergence.between(one, other))
     return total
