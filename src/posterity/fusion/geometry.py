@@ -286,20 +286,20 @@ def parts(length: int, member: ExponentialFamily) -> list[slice]:
 
 def barycenter(
     members: ExponentialFamily,
-    plan: Float[Array, "n g"] | Int[Array, " n"],
+    labels: Int[Array, " n"],
     divergence: Divergence | DivergenceName = "reverse",
     weights: Float[Array, " n"] | None = None,
 ) -> ExponentialFamily:
-    """Return the ``G`` members that minimise ``Σ_lg w_l P_lg D(g, l)`` for assigned components.
+    """Return the ``G`` members that minimise ``Σ_l w_l D(g, l)`` over the components of each group.
 
     For ``"reverse"``, ``D`` is ``KL(g || l)`` and the minimiser is the weighted average of natural
     parameters. For ``"forward"``, ``D`` is ``KL(l || g)`` and the minimiser is the average of mean
-    parameters (claici2020, proposition 1; banerjee2005, proposition 1). With labels the result
+    parameters (claici2020, proposition 1; banerjee2005, proposition 1). The result
     does not depend on the order of components, to the last bit.
 
     Args:
         members: batch (N,) of local components.
-        plan: relaxed assignment (N, G) with non-negative entries, or labels (N,) without gaps.
+        labels: the group of each component (N,), without gaps.
         divergence: ``"reverse"`` or ``"forward"``.
         weights: weight (N,) of each component; by default equal.
 
@@ -315,15 +315,10 @@ def barycenter(
     members = moved(members, origin)
     coordinates = divergence.coordinates(members)
     weights = np.ones(len(coordinates)) if weights is None else np.asarray(weights, float)
-    if plan.ndim == 2:
-        share = plan * weights[:, None]
-        mean = share.T @ coordinates / share.sum(0)[:, None]
-    else:
-        size = int(plan.max()) + 1
-        alike = (weights == 1).all()
-        total = canonical_sums(coordinates if alike else coordinates * weights[:, None], plan, size)
-        counts = np.bincount(plan) if alike else canonical_sums(weights[:, None], plan, size)[:, 0]
-        mean = total / counts[:, None]
+    size = int(labels.max()) + 1
+    weighted = coordinates if (weights == 1).all() else coordinates * weights[:, None]
+    counts = canonical_sums(weights[:, None], labels, size)
+    mean = canonical_sums(weighted, labels, size) / counts
     return moved(divergence.family(members[:1], mean), opposite(origin))
 
 

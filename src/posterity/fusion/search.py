@@ -5,7 +5,6 @@ depend on the order in which they were passed.
 """
 
 import dataclasses
-import operator
 from typing import Any
 
 import numpy as np
@@ -107,7 +106,7 @@ def _descend(merging: Merging, *, patience: int = 5) -> SearchResult:
         current = current if hopeless else polish(current)
         waited = 0 if incumbent.offer(current) else waited + 1
         beyond = hopeless and len(current.counts) < len(incumbent.best.counts)
-        current = None if beyond or waited > patience else drop(current, tries=3)
+        current = None if beyond or waited > patience else drop(current)
     return SearchResult(incumbent.best, incumbent.trace, incumbent.levels)
 
 
@@ -129,19 +128,16 @@ def _exactly(start: Clustering | None, components: int) -> SearchResult:
     return SearchResult(clustering, [clustering.objective])
 
 
-def drop(clustering: Clustering, tries: int = 1) -> Clustering | None:
-    """Dissolve the group whose members lose least by moving, or of several ``tries`` the one that
-    leaves the least misfit; return None if none can go.
-    """
+def drop(clustering: Clustering) -> Clustering | None:
+    """Dissolve the group whose members lose least by moving; return None if none can go."""
     if len(clustering.counts) <= clustering.local.largest:
         return None
     loss = np.bincount(clustering.labels, clustering.rivals.more)
-    options = [_without(clustering, gone) for gone in np.argsort(loss, kind="stable")[:tries, None]]
-    return min(options, key=operator.attrgetter("misfit"))
+    return _without(clustering, loss.argmin())
 
 
-def _without(clustering: Clustering, gone: Int[Array, " some"]) -> Clustering:
-    """Dissolve groups: their components are assigned to the nearest of the remaining groups."""
+def _without(clustering: Clustering, gone: Any) -> Clustering:
+    """Dissolve one group or several: their components are assigned to the nearest of the others."""
     labels = clustering.nearest.copy()
     kept = np.ones(len(clustering.counts), bool)
     kept[gone] = False
@@ -191,10 +187,10 @@ def _shed(clustering: Clustering) -> Clustering:
         if not any({(group, own), (own, group)} & pairs for own in chosen):
             chosen.append(group)
     chosen = chosen[: len(loss) - clustering.local.largest]
-    best = _without(clustering, np.array(chosen[:1]))
+    best = _without(clustering, chosen[:1])
     number = 2
     while number < 2 * len(chosen):
-        fewer = _without(clustering, np.array(chosen[:number]))
+        fewer = _without(clustering, chosen[:number])
         if fewer.objective >= best.objective:
             break
         best = fewer
