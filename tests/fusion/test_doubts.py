@@ -215,9 +215,9 @@ def test_covariances_of_fewer_records_than_dimensions_are_warned_of() -> None:
     assert not any("fewer" in line for line in fuse([site("a", 40), site("b", 50)]).warnings)
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_components_of_few_records_that_are_matched_with_each_other_are_named() -> None:
-    rng, start, names = np.random.default_rng(1), Beta.from_standard(1.0, 1.0), range(20)
+def of_few_records(seed: int) -> dict[str, Ledger]:
+    """A component of many records, and at either site one of six: the same, and another one."""
+    rng, start, names = np.random.default_rng(seed), Beta.from_standard(1.0, 1.0), range(20)
     prior = Product({f"x{n}": start for n in names})
 
     def site(name: str, **records: int) -> Ledger:
@@ -230,13 +230,24 @@ def test_components_of_few_records_that_are_matched_with_each_other_are_named() 
         before, after = Plate(stack([prior] * len(laws)), base), Plate(stack(laws), counts)
         return Ledger.of_site(name, prior=before, posterior=after)
 
-    sites = {"a": site("a", odd=400, even=6), "b": site("b", odd=6)}
+    return {"a": site("a", odd=400, even=6), "b": site("b", odd=6)}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_components_of_few_records_that_are_matched_with_each_other_are_named() -> None:
+    sites = of_few_records(6)
     fused = fuse(sites)
     assert fused.matching["b"][0] == fused.matching["a"][1]
     (own,) = [own for own in fused.doubts if own.kind is Kind.OTHER]
     assert (own.site, own.component) == ("b", 1) and own.nats > 3
     other = {**fused.matching, "b": fused.matching["a"][:1]}
     assert fuse(sites, matching=other).matching["b"] == fused.matching["a"][0]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_component_of_few_records_is_matched_with_one_of_many(seed: int) -> None:
+    fused = fuse(of_few_records(seed))
+    assert fused.matching["b"][0] == fused.matching["a"][0] and not fused.doubts
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -165,13 +165,15 @@ def doubt(
     nats: float = 0.0,
     site: str | None = None,
     component: int | None = None,
-    advice: str = "",
+    also: str = "",
     **facts: Any,
 ) -> Doubt:
-    """Return a doubt whose sentence has these facts, and the kind's advice or this one."""
-    finding, usual = SENTENCES[kind]
+    """Return a doubt whose sentence has these facts, with the kind's advice, and what it may be
+    ``also``.
+    """
+    finding, advice = SENTENCES[kind]
     known = {"more": "", "place": "", **facts, "nats": nats, "site": site, "component": component}
-    return Doubt(kind, site, component, nats, finding.format(**known), advice or usual)
+    return Doubt(kind, site, component, nats, finding.format(**known), advice + also)
 
 
 def warn_of(found: Iterable[Doubt]) -> None:

@@ -158,20 +158,17 @@ class Effects:
     @property
     def ways(self) -> float:
         """Logarithm of the number of ways to choose as many matches, site after site."""
-
-        def log(n):
-            return float(scipy.special.gammaln(n + 1))
-
         total = 0.0
         seen = set(self.labels[: self.starts[1]].tolist())
         for first, end in zip(self.starts[1:-1], self.starts[2:], strict=True):
-            own = self.labels[first:end].tolist()
+            own = set(self.labels[first:end].tolist())
             k = len(own)
             l = len(seen)
-            n = len(seen & set(own))
-            total += np.log(min(k, l) + 1) + log(k) + log(l) - log(k - n) - log(l - n) - log(n)
-            seen |= set(own)
-        return float(total)
+            n = len(seen & own)
+            logs = scipy.special.gammaln(np.array([k, l, k - n, l - n, n]) + 1)
+            total += float(np.log(min(k, l) + 1) + logs @ [1, 1, -1, -1, -1])
+            seen |= own
+        return total
 
     def improved(self, *, sweeps: int = 10) -> "Effects":
         """Rematch site by site, and refit the shares, until the evidence does not rise."""

@@ -19,7 +19,7 @@ from posterity.fusion.deviations import (
     laws_of,
     nats,
 )
-from posterity.fusion.doubts import DIFFER, LEVEL, SENTENCES, Doubt, Kind, doubt
+from posterity.fusion.doubts import DIFFER, LEVEL, Doubt, Kind, doubt
 from posterity.fusion.geometry import BUDGET, CACHED, chunks, middle, moved
 
 Array = np.ndarray
@@ -177,8 +177,7 @@ def different(
         facts["about"] = _number(groups, row, number, names)
         facts["where"] = "" if component is None else f" of component {component}"
         evidence = float(found.worst[at] - np.log(len(some)))
-        advice = SENTENCES[Kind.CONTRADICTION][1] + personal
-        yield doubt(Kind.CONTRADICTION, evidence, str(site[at]), component, advice, **facts)
+        yield doubt(Kind.CONTRADICTION, evidence, str(site[at]), component, personal, **facts)
         return
     squares, freedom = found.summed()
     every = nats(squares, freedom) - np.log(len(freedom))
@@ -186,8 +185,7 @@ def different(
     if every[number] > -np.log(level):
         facts["times"] = float(squares[number] / freedom[number])
         facts["about"] = _number(groups, int(some[0]), number, names)
-        advice = SENTENCES[Kind.DIFFERENCE][1] + personal
-        yield doubt(Kind.DIFFERENCE, float(every[number]), advice=advice, **facts)
+        yield doubt(Kind.DIFFERENCE, float(every[number]), also=personal, **facts)
 
 
 def _number(groups: Groups, row: int, number: int, names: tuple[str, ...]) -> str:

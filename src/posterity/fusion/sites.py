@@ -268,13 +268,12 @@ def _as_batch(sites: Sequence[Any]) -> Any:
     """Return posteriors without names as one batch (J,) if they have one outline; None for others,
     and for ledgers, networks and blocks that share labels.
     """
-    like, *others = sites
-    kind = type(like)
-    if not issubclass(kind, ExponentialFamily) or not {kind}.issuperset(map(type, others)):
-        return None
-    single = like.network_layers is None and not any(b.is_tied for b in blocks(like).values())
-    outline = like.outline()
-    if not single or any(q.batch_shape or q.outline() != outline or has_names(q) for q in sites):
+    like = sites[0]
+    for q in sites:
+        if not isinstance(q, ExponentialFamily) or q.batch_shape or has_names(q):
+            return None
+    tied = any(block.is_tied for block in blocks(like).values())
+    if tied or like.network_layers is not None or len({q.outline() for q in sites}) > 1:
         return None
     return stacked(like, sites)
 

@@ -86,11 +86,10 @@ def fuse_networks(
     matching = plan.matching
     components = plan.components
     options = Options() if plan.networks is None else plan.networks
-    refused = ["absorb=True"] * bool(plan.absorb)
-    refused += [f"budget={plan.budget}"] * (plan.budget is not None)
+    refused = [name for name in ("absorb", "budget") if getattr(plan, name)]
     if refused:
         raise UsageError(
-            found=f"{refused[0]} for networks",
+            found=f"{refused[0]}={getattr(plan, refused[0])} for networks",
             expected="neither absorb nor budget: "
             "networks are matched in memory, and two units of one site are never one",
             fix="Leave it out.",
