@@ -131,7 +131,7 @@ def test_centres_and_scales_average_as_the_moments_of_pooled_data_do() -> None:
         inverse = np.cov(x.T)
         prior = NormalWishart.from_inverse_scale(x.mean(0), 1.0, inverse, 2.0)
         sites.append(Ledger.of_site(f"s{j}", prior=prior, posterior=prior + prior))
-    with pytest.warns(UserWarning, match=r"priors differ: those of 's0', 's1', 's2' and 2 more"):
+    with pytest.warns(UserWarning, match=r"those of \['s0', 's1', 's2'\] and 2 more"):
         fused = fuse(sites, rule="product")
     assert fused.ledger is not None and len(fused.rebased) == 5
     prior: Any = fused.ledger.prior
@@ -209,7 +209,7 @@ def test_what_differs_is_named(budget: int | None) -> None:
         learnt(name, Plate(stack([one] * len(x)), Dirichlet.from_standard(np.ones(len(x)))), x)
         for name, x in zip("ab", data, strict=True)
     ]
-    with pytest.warns(UserWarning, match="^priors over mixing weights differ: those of 'a', 'b'"):
+    with pytest.warns(UserWarning, match=r"^priors over mixing weights differ: .* \['a', 'b'\]"):
         fuse(sites, rule="product", budget=budget)
 
 
@@ -243,7 +243,7 @@ def test_only_blocks_whose_priors_differ_are_averaged() -> None:
             ("b", Product(x=one, y=other), Gamma(7.0, 1.0)),
         ]
     ]
-    with pytest.warns(UserWarning, match="'a', 'b' are not the common one"):
+    with pytest.warns(UserWarning, match=r"'a', 'b'\] are not the common one"):
         fused = fuse(sites, rule="product")
     assert fused.ledger is not None
     assert fused.ledger.prior == Product(x=one, y=Gamma.from_standard(3.5, 2.0))
@@ -291,5 +291,5 @@ def test_contributions_that_another_prior_does_not_carry_are_refused() -> None:
         Ledger.of_site(name, prior=gaussian(1.0), posterior=gaussian(variance))
         for name, variance in [("a", 2.0), ("b", 2.1)]
     ]
-    with pytest.raises(ParameterError, match=r"contributions of 'a', 'b' beside another prior"):
+    with pytest.raises(ParameterError, match=r"contributions of \['a', 'b'\] beside another prior"):
         fuse(sites, rule="product", prior=gaussian(10.0))

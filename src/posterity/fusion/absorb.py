@@ -172,7 +172,7 @@ class Absorbing:
             start = moved(block.priors.at(block.site[rows]), origin).natural_parameters
             learnt = learnt - start
         if normal:
-            start = start * 0.0 + moved(block.population, origin).natural_parameters
+            start[:] = moved(block.population, origin).natural_parameters
         alone = laws.evaluated(start + learnt)[0]
         both = start[first] + learnt[first] + learnt[second]
         gain = laws.evaluated(both)[0] + laws.evaluated(start)[0][first]

@@ -182,9 +182,9 @@ def refine(clustering: Clustering, *, sweeps: int = 20) -> Clustering:
 
 
 def polish(clustering: Clustering, *, sweeps: int = 10) -> Clustering:
-    """Reassign all sites, each to centroids without the site's own components.
+    """Reassign all sites, each component to its own group's centroid without it, or to another's.
 
-    Alternation stalls if a component keeps a centroid in place. Here the site is removed first, and
+    Alternation stalls if a component keeps a centroid in place. Here it is removed first, and
     ``n / (n + 1)`` of the divergence is charged, the cost of joining ``n`` others to second order.
     """
     return _improved(clustering, _leave_one_out, sweeps)
@@ -207,25 +207,21 @@ def _improved(
 
 
 def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
-    """Return each site's best labels for the centroids of all other sites' components."""
+    """Return each site's best labels, where each component's own group is the others' of it."""
     local = clustering.local
     counts = clustering.counts
     out = np.empty_like(clustering.labels)
     for part, starts in local.parts(len(counts)):
         points = local.points.take(part)
         own = clustering.labels[part]
-        weighted = clustering.costs(part) * (counts / (counts + 1))
+        costs = clustering.costs(part) * (counts / (counts + 1))
         # A group of one component keeps its centroid, so that staying costs nothing.
-        left = np.maximum(counts[own] - 1, 1.0)[:, None]
-        total = clustering.totals[own]
         shared = counts[own] > 1
-        without = np.where(shared[:, None], (total - points.coordinates) / left, points.coordinates)
-        others = points.centroids(without)
-        share = np.where(shared, (left / (left + 1))[:, 0], 1.0)
-        sizes = np.diff(starts)
-        for size in set(sizes.tolist()):
-            at = starts[:-1][sizes == size, None] + np.arange(size)
-            costs = points.own_divergences(at, others) * share[at][:, None, :]
-            weighted[at[:, :, None], own[at][:, None, :]] = costs
-        out[part] = assign(weighted, starts)
+        left = np.maximum(counts[own] - 1, 1.0)
+        rest = (clustering.totals[own] - points.coordinates) / left[:, None]
+        others = points.centroids(np.where(shared[:, None], rest, points.coordinates))
+        at = np.arange(len(own))
+        share = np.where(shared, left / (left + 1), 1.0)
+        costs[at, own] = points.paired_divergences(others, at) * share
+        out[part] = assign(costs, starts)
     return out

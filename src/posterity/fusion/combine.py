@@ -21,6 +21,7 @@ from posterity.arrays.typing import Bool, Float, Int
 from posterity.errors import ParameterError, StructureError
 from posterity.families import ExponentialFamily, HiddenMarkov, Plate, stack
 from posterity.families.emitting import MixingWeights
+from posterity.families.names import some
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.block_table import BlockTable, group_totals, keys_of_sites
@@ -162,10 +163,10 @@ def add(
     if rebased and prior is None:
         part = "priors" if members.any() else "priors over mixing weights"
         warnings.warn(
-            f"{part} differ: those of {_some(rebased)} are not the common one (ledger.prior of the "
-            "result), which is the average of all sites': of natural parameters, and of the "
-            "total concentration of mixing weights. Contributions, posterior "
-            "less own prior, were added to it. Pass prior= to choose another, and to silence this",
+            f"{part} differ: those of {some(rebased, 3)} are not the common one (ledger.prior of "
+            "the result), which is the average of all sites': of natural parameters, and of the "
+            "total concentration of mixing weights. Contributions, posterior less own prior, were "
+            "added to it. Pass prior= to choose another, and to silence this",
             stacklevel=4,
         )
     return Ledger(common).extend(factors, independent=alone), rebased
@@ -179,18 +180,13 @@ def pooled_posterior(ledger: Ledger, rebased: Sequence[str]) -> ExponentialFamil
         if not rebased:
             raise
         raise ParameterError(
-            found=f"{error.found}: contributions of {_some(rebased)} beside another prior than "
+            found=f"{error.found}: contributions of {some(rebased, 3)} beside another prior than "
             "their own",
             expected="contributions that the common prior makes a distribution, as it does those "
             "of conjugate models",
             fix="Pass a prior= as sharp as the sites' own, fit all sites with one prior, or use "
             "rule='barycenter'.",
         ) from error
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - 3
-    return ", ".join(map(repr, names[:3])) + (f" and {more} more" if more > 0 else "")
 
 
 class Terms:

@@ -198,17 +198,10 @@ def _kept(path: Any, sites: Sites, plan: Plan) -> Iterator[Stages | None]:
         yield None
         return
     tables = {p: block for p, block in sites.blocks.items() if isinstance(block, BlockTable)}
-    how = (
-        plan.matching,
-        str(plan.divergence),
-        plan.components,
-        plan.absorb,
-        plan.bytes,
-        plan.numbers,
-    )
+    how = plan.matching, plan.divergence, plan.components, plan.absorb, plan.bytes, plan.numbers
     parts = {
         "sites": {p: np.sort(table.keys) for p, table in tables.items()},
-        "settings": list(map(repr, (*how, plan.numbers))),
+        "settings": list(map(repr, how)),
         "prior": plan.prior,
     }
     if not tables:

@@ -184,15 +184,6 @@ class Points:
             offset[:size, dim] = self._column[rows]
             yield rows, np.matmul(offset[:size], slope, out=room[:size])
 
-    def own_divergences(
-        self, rows: Int[Array, "sites size"], centroids: "Centroids"
-    ) -> Float[Array, "sites size size"]:
-        """Return ``D(c_k || x_l)`` for all ``l`` and ``k`` in one row, by small products."""
-        column, (gradient, row) = self._column, self._tangents(centroids)
-        out = column[rows][:, :, None] - row[rows][:, None, :]
-        out -= self._offset(rows) @ gradient[rows].swapaxes(1, 2)
-        return np.maximum(out, 0.0, out=out)
-
     def paired_divergences(self, centroids: "Centroids", groups: Array) -> Float[Array, " n"]:
         """Return ``D(c || x_l)`` of each point and the centroid of its group in ``groups`` (n,)."""
         gradient, row = self._tangents(centroids)

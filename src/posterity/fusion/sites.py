@@ -143,8 +143,7 @@ class Sites(abc.ABC):
         laid = {} if self.networks else side_by_side(list(sites), posteriors, priors)
         several = [site.ledger if len(site.contributors) > 1 else None for site in sites.values()]
         regions = {at: own for at, own in enumerate(several) if own is not None}
-        if regions:
-            laid = {p: dataclasses.replace(b, regions=regions) for p, b in laid.items()}
+        laid = {path: dataclasses.replace(b, regions=regions) for path, b in laid.items()}
         self._lay(list(sites), laid)
 
     def _take_batch(

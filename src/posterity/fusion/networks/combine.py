@@ -130,11 +130,8 @@ class Combined(NamedTuple):
         if isinstance(plain[-1], Conv) or layers.size - plain.size > max(plain.size, KEPT):
             return plain, np.zeros((len(last.share), 0))
         own = last.parts / last.share[:, None]
-        numbers = [np.zeros((len(own), *each.shape)) for each in (own, last.share)]
-        for site, pair in enumerate(zip(own, last.share, strict=True)):
-            for number, value in zip(numbers, pair, strict=True):
-                number[site, site] = value
-        return layers, np.concatenate([each.reshape(len(own), -1) for each in numbers], axis=1)
+        records = [each.reshape(len(own), -1) for each in (own, last.share)]
+        return layers, np.hstack([scipy.linalg.block_diag(*each) for each in records])
 
 
 def as_arrays(layers: Layers, index: int, rows: Float[Array, "rows units"]) -> dict[str, Array]:
