@@ -198,7 +198,8 @@ class Aligner:
         how = self.matching, self.divergence, self.components, counts, own
         matched = match(members, starts, *how, numbers=self.numbers)
         labels, rows = np.full((2, len(wanted)), -1)
-        labels[left], rows[left] = matched.labels, matched.rows
+        labels[left] = matched.labels
+        rows[left] = matched.rows
         labels[wanted] = labels[parts.into[wanted]]
         result = matched.result
         cost = result.clustering.misfit

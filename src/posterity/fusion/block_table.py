@@ -94,7 +94,8 @@ class BlockTable:
         check_seen(block, used)
         natural = block.members.natural_parameters[used]
         rows = np.zeros((len(natural), self.store.width))
-        rows[:, : self.dim], rows[:, HASH - 1] = natural, block.counts[used]
+        rows[:, : self.dim] = natural
+        rows[:, HASH - 1] = block.counts[used]
         whole = np.column_stack([natural, block.counts[used]]) if self.weighted else natural
         hashes = content_hashes(whole)
         rows[:, HASH] = hashes.view(float)
@@ -193,7 +194,9 @@ class ValuesBySite(Mapping[str, Array]):
     """A mapping view of one array (N,) of all components: the values of each site's components."""
 
     def __init__(self, names: Sequence[str], sizes: Int[Array, " sites"], values: Array):
-        self.values_of_all, self._names, self._ends = values, names, np.cumsum(sizes)
+        self.values_of_all = values
+        self._names = names
+        self._ends = np.cumsum(sizes)
         self._index: dict[str, int] = {}
 
     def __getitem__(self, site: str) -> Array:

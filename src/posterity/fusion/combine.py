@@ -197,7 +197,8 @@ class Terms:
     """
 
     def __init__(self, block: Block | BlockTable, alignment: Alignment | None, prior: Any):
-        self.block, self.labels = block, _labels(block, alignment)
+        self.block = block
+        self.labels = _labels(block, alignment)
         self.groups = int(self.labels.max()) + 1
         known = None if prior is None else one_member(prior)
         self.prior, self.others = common_prior(block.priors.each(block.names), known)

@@ -182,7 +182,8 @@ def _block(a: Any, b: Any, path: str) -> BlockDiff:
         _check_alike(a.outline(plates=False) == b.outline(plates=False), a, b, path)
         return _plates(a, b, path) if plates else _tied(a, b, path)
     if single and a.network_layers is not None and b.network_layers is not None:
-        a, b = a.plain, in_order_of(b.plain, a.plain)
+        a = a.plain
+        b = in_order_of(b.plain, a)
     # A batch of plates has no common set of labels: it is compared without matching.
     _check_alike(structure(a) == structure(b), a, b, path)
     shifts = None

@@ -22,8 +22,8 @@ from posterity.families.normal_wishart import NormalPrecision
 from posterity.fusion.clustering import Clustering, assign, sums
 
 Array = np.ndarray
-DIRECTIONS, MOST = 128, 1024
-"""Largest numbers of directions of a location, and of components, that are rematched."""
+DIRECTIONS = 128  # Largest number of directions of a location that is rematched
+MOST = 1024  # Largest number of components that is rematched
 SHARES = np.concatenate([[0.001, 0.003], np.arange(0.01, 0.1, 0.02), np.arange(0.1, 1.01, 0.06)])
 """Candidates for the share of the variance that lies within groups."""
 
@@ -213,12 +213,12 @@ class Effects:
 
     def _lost(self, site: int) -> Iterator[float]:
         gains, labels = self.gains(site)
-        k = len(gains)
+        k, groups = gains.shape
         own = self.labels[slice(*self.starts[site : site + 2])]
-        same = own[:, None] == self.labels[labels >= 0]
+        pairs = np.stack([self.labels, labels])[:, labels >= 0]
+        place = dict(pairs.T.tolist())
         # Columns beyond the groups are places of their own.
-        alone = gains.shape[1] + np.arange(k)
-        here = np.where(same.any(1), labels[labels >= 0][same.argmax(1)], alone)
+        here = [place.get(label, groups + row) for row, label in enumerate(own.tolist())]
         costs = np.hstack([-gains, np.where(np.eye(k, dtype=bool), 0.0, np.inf)])
 
         def least(row: int, allowed: Bool[Array, " places"]) -> float:

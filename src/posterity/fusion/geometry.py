@@ -99,7 +99,8 @@ class Points:
         phi = np.empty(length)
         for rows in parts(length, template):
             some = members(rows)
-            coordinates[rows], phi[rows] = divergence.coordinates(some), divergence.potential(some)
+            coordinates[rows] = divergence.coordinates(some)
+            phi[rows] = divergence.potential(some)
         return cls(template, divergence, coordinates, phi)
 
     def __len__(self) -> int:

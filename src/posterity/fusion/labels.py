@@ -77,7 +77,8 @@ def matching_by_name(
     """
     if not labels:
         return None
-    (path, *others), without = plates or [""], sorted(set(sites) - set(labels))
+    path, *others = plates or [""]
+    without = sorted(set(sites) - set(labels))
     if others or without or any(set(own) != {path} for own in labels.values()):
         why = f"there are none at {some(without)}" if without else f"there are plates {plates}"
         warn_of_names(why, stacklevel=5)

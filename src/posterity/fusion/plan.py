@@ -187,11 +187,9 @@ class Plan:
         one_of(*map(str, Matching)).check(matching=name)
         one_of(*map(str, Divergence)).check(divergence=divergence)
         one_of(*map(str, Rule)).or_none().check(rule=rule)
-        self.rule, self.matching, self.divergence = (
-            None if rule is None else Rule(rule),
-            Matching(name),
-            Divergence(divergence),
-        )
+        self.rule = None if rule is None else Rule(rule)
+        self.matching = Matching(name)
+        self.divergence = Divergence(divergence)
         self.components = components
         self.prior = prior
         self.absorb = absorb

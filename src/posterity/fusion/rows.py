@@ -177,7 +177,8 @@ class GroupSums:
     """Sums (G, D) of rows that are added block by block; rows with label -1 are left out."""
 
     def __init__(self, groups: int, width: int):
-        self.counts, self.totals = np.zeros(groups), np.zeros((groups, width))
+        self.counts = np.zeros(groups)
+        self.totals = np.zeros((groups, width))
 
     def add(self, rows: Float[Array, "n width"], labels: Int[Array, " n"]) -> None:
         """Add a block."""
@@ -194,7 +195,8 @@ class ExactGroupSums:
     """Exact sums, rounded once when read, and independent of any order (rump2008, section 3)."""
 
     def __init__(self, groups: int, width: int):
-        self._shape, self._layers = (groups, width), np.zeros((1, groups * width))
+        self._shape = (groups, width)
+        self._layers = np.zeros((1, groups * width))
 
     def add(self, rows: Float[Array, "n width"], labels: Int[Array, " n"]) -> None:
         """Add a block in parts with exact sums: the bits above a power of two, then the rest."""

@@ -210,7 +210,8 @@ class Sites(abc.ABC):
         """Compare the structure of sites, and of the prior, with that of the first site."""
         prior = None
         if self.like is None:
-            (self._first, self.like), prior = next(iter(posteriors.items())), self.prior
+            self._first, self.like = next(iter(posteriors.items()))
+            prior = self.prior
         check_structure(self._first, self.like, posteriors, prior)
 
     def _remember(self, name: str, ledger: Ledger) -> None:

@@ -96,7 +96,8 @@ class Merger:
     def __init__(self, prior: Float[Array, " words"], *, apart: bool):
         self.prior = prior
         self.apart = apart
-        self.counts, self.labels = np.zeros((0, len(prior))), np.zeros(0, int)
+        self.counts = np.zeros((0, len(prior)))
+        self.labels = np.zeros(0, int)
         self._sites: list[set[int]] = []
         self._scores = np.zeros(3)
 
@@ -153,9 +154,11 @@ class Merger:
             if components is None and lost - least > allowed:
                 break
             words.put(kept, words.counts[kept] + words.counts[gone])
-            into[into == gone], alive[gone] = kept, False
+            into[into == gone] = kept
+            alive[gone] = False
             sites[kept] |= sites[gone]
-            gains[[kept, gone]], gains[:, [kept, gone]] = -np.inf, -np.inf
+            gains[[kept, gone]] = -np.inf
+            gains[:, [kept, gone]] = -np.inf
             look(kept)
             for row in np.flatnonzero(alive & ~np.isfinite(gains.max(1))):
                 look(int(row))

@@ -222,7 +222,8 @@ class Search:
         self.locals = locals_
         self.options = options
         self.matching = matching
-        self.side, shares = divergence, self.shares()
+        self.side = divergence
+        shares = self.shares()
         kind = options.outputs or ("values" if locals_[0].layers.outputs == 1 else "classes")
         self.fit, self.fresh = (
             Targets(locals_, shares, x, kind == "values") for x in pair_of_inputs(locals_, options)

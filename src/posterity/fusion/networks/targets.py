@@ -335,7 +335,8 @@ def _images(
     first = layers[0]
     if not isinstance(first, Conv):
         return rng.standard_normal((n, kernels.shape[2])) @ kernels[0].T
-    (height, width, channels), (high, wide) = layers.image, first.window
+    height, width, channels = layers.image
+    high, wide = first.window
     images = []
     for start in range(0, n, at_once):
         some = min(at_once, n - start)

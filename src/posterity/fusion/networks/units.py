@@ -61,10 +61,10 @@ class Units:
     def by_site(self, labels: Int[Array, " n"]) -> Labels:
         """Return the labels of each site's units; fused units are numbered by decreasing mass."""
         kept = labels >= 0
-        groups = np.unique(labels[labels >= 0])
-        rank = ranks(np.bincount(np.searchsorted(groups, labels[kept]), self.mass[kept]))
-        ranked = rank[np.searchsorted(groups, np.where(kept, labels, groups[0]))]
-        return np.split(np.where(kept, ranked, -1), np.cumsum(self.sizes)[:-1])
+        _, group = np.unique(labels[kept], return_inverse=True)
+        ranked = np.full(len(labels), -1)
+        ranked[kept] = ranks(np.bincount(group, self.mass[kept]))[group]
+        return np.split(ranked, np.cumsum(self.sizes)[:-1])
 
 
 def ranks(weight: Float[Array, " n"]) -> Int[Array, " n"]:
