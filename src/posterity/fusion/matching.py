@@ -125,7 +125,7 @@ def canonical_order(
     and components by content. Hashes of contents make the first sites a fair sample of all.
     """
     sizes = np.diff(starts)
-    site = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    site = np.repeat(np.arange(len(sizes)), sizes)
     keys = np.empty(len(site), np.uint64)
     for rows in parts(len(site), members[:1]):
         natural = members[rows].natural_parameters

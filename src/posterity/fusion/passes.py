@@ -163,7 +163,7 @@ class Passes:
         means = sums.totals / np.maximum(sums.counts, 1.0)[:, None]
         return PassResult(labels, sums.counts, means)
 
-    def refine(self, sweep: PassResult, *, left: int = 8, settled: float = 1e-4) -> PassResult:
+    def refine(self, sweep: PassResult, left: int = 8, *, settled: float = 1e-4) -> PassResult:
         """Alternate assignment and centroids at a fixed number of groups; the misfit only falls.
 
         Args:
@@ -188,16 +188,14 @@ class Passes:
         self.stages.keep(self, sweep, 0)
         return sweep
 
-    def search(self, components: int | None) -> tuple[PassResult, SearchResult]:
-        """Return the assignment of all components, resumed from the stages, and the clustering of
-        the sample.
+    def search(self, components: int | None, *, sweeps: int = 8) -> tuple[PassResult, SearchResult]:
+        """Return the assignment of all components, resumed from the stages, after at most so many
+        ``sweeps``, and the clustering of the sample.
         """
         least = len(self.sampled)
-        resumed = self.stages.resumed(self)
+        start, left = self.stages.resumed(self) or (None, sweeps)
         found: Any = None if len(self.sampled) > least else search(self.near, components)
-        if resumed is not None:
-            start = resumed[0]
-        else:
+        if start is None:
             seed = found.clustering
             coordinates = seed.centroids.coordinates
             if components is None:
@@ -208,7 +206,7 @@ class Passes:
             labels = start.labels.copy()
             labels[self.sample.places] = found.clustering.labels
             start = dataclasses.replace(self.as_labelled(labels), assigned=start.assigned)
-        result = self.refine(start.packed(), **({"left": resumed[1]} if resumed else {}))
+        result = self.refine(start.packed(), left)
         if len(self.sampled) > least:
             seed = self.in_sample(result)
             found = SearchResult(seed, [seed.objective])
