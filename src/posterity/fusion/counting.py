@@ -176,8 +176,9 @@ def _nearly_same(
     single = len(sites.blocks) == 1 and isinstance(block, Block) and not block.plate
     if not single or not block.members.gaussian:
         return None
-    laws = block.members
-    order = np.lexsort((block.names, laws.mean[:, 0]))
+    laws: Any = block.members
+    names = np.array(block.names)
+    order = np.lexsort((names, laws.mean[:, 0]))
     deviations = np.sqrt(laws.marginal_variance)[order[1:]]
     close = (np.abs(np.diff(laws.mean[order], axis=0)) <= near * deviations).all(1)
     for place in np.flatnonzero(close):
@@ -185,8 +186,8 @@ def _nearly_same(
         apart = float(laws[one].kl(laws[other]))
         chance = len(order) ** 2 / 2 * scipy.special.gammainc(laws.own_size / 2, max(apart, 0.0))
         known = block.priors.own[one] >= 0
-        informed = not known or float(laws[one].kl(block.priors.at([one])[0])) > learnt
+        informed = not known or float(laws[one].kl(block.priors.at(np.array([one]))[0])) > learnt
         if chance < level and informed:
             what = f"nearly the same posterior ({apart:.1g} nats apart)"
-            return _Twice(what, *sorted((block.names[one], block.names[other])))
+            return _Twice(what, *np.sort(names[[one, other]]).tolist())
     return None
