@@ -130,7 +130,6 @@ class Beta(MixingWeights):
         return self.flatten(a_minus_one=xp.log(z), b_minus_one=xp.log1p(-z))
 
     def sample(self, key: KeyArray, shape: Shape = ()) -> Float[Real, "*shape"]:
-        """Draw the share of one gamma variate in the sum of two."""
         return _draw(key, shape, self.a, self.b)
 
     # --- as sticks of a Dirichlet process ---------------------------------------------------------
@@ -197,8 +196,4 @@ class Beta(MixingWeights):
 
 @sampler
 def _draw(key: KeyArray, shape: Shape, a: Real, b: Real) -> Float[Real, "*shape"]:
-    from posterity.arrays.jax_namespace import log_gamma
-
-    ones, zeros = jax.random.split(key)
-    full = shape + a.shape
-    return jax.nn.sigmoid(log_gamma(ones, a, full) - log_gamma(zeros, b, full))
+    return jax.random.beta(key, a, b, shape + a.shape, a.dtype)
