@@ -8,10 +8,7 @@ from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, PyTree, Real, Shape
 from posterity.families.base import Line
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, place, scalar
-from posterity.families.dirichlet import (
-    invert_mean_log,
-    solve_diagonal_minus_constant,
-)
+from posterity.families.dirichlet import invert_mean_log
 from posterity.families.emitting import MixingWeights, check_exchangeable
 from posterity.families.formulas import BETA
 from posterity.families.marginals import Closed, Marginal, known_moments, same_shape
@@ -113,12 +110,6 @@ class Beta(MixingWeights):
         trigamma = self.xp.trigamma
         shared = -trigamma(self.a + self.b)
         return self._matrix(trigamma(self.a) + shared, shared, trigamma(self.b) + shared)
-
-    def inverse_fisher_product(self, vector: Flat) -> Flat:
-        np_ = self.xp.np
-        trigamma = self.xp.trigamma
-        diagonal = np_.stack([trigamma(self.a), trigamma(self.b)], axis=-1)
-        return solve_diagonal_minus_constant(diagonal, trigamma(self.a + self.b), vector)
 
     def with_mean_parameters(self, vector: Flat) -> Self:
         self._check_length(vector)

@@ -334,7 +334,7 @@ class Gaussian(AnyGaussian):
         """Return the squared length in closed form, about the mean."""
         half = self._inverse_factor
         slope = step.precision_mean - step.precision @ self._mean
-        turned = self.xp.turned(half, step.precision)
+        turned = half @ step.precision @ half.T
         return ((half @ slope) ** 2).sum() + (turned**2).sum() / 2
 
     def at_noise(self, noise: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
