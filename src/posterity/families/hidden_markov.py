@@ -56,25 +56,17 @@ class HiddenMarkov(Product):
         def plain(law):
             return isinstance(law, Plate) and law.weights is None
 
-        if not (
-            tuple(own) == tuple(SHARED)
-            and plain(own["emissions"])
-            and plain(own["transitions"])
-            and isinstance(own["initial"], Dirichlet)
-            and isinstance(own["transitions"].members, Dirichlet)
-        ):
+        sizes = set()
+        if tuple(own) == tuple(SHARED) and plain(own["emissions"]) and plain(own["transitions"]):
+            start = own["initial"]
+            rows = own["transitions"].members
+            if isinstance(start, Dirichlet) and isinstance(rows, Dirichlet):
+                sizes = {own["emissions"].size, start.own_size, rows.batch_shape[-1], rows.own_size}
+        if len(sizes) != 1:
             raise StructureError(
                 found=f"blocks {dict(own)!r}",
-                expected="emissions=Plate(...), initial=Dirichlet(...), "
-                "transitions=Plate(Dirichlet(...)), plates without weights",
-            )
-        rows = own["transitions"].members
-        sizes = own["emissions"].size, own["initial"].own_size, rows.batch_shape[-1], rows.own_size
-        if len(set(sizes)) != 1:
-            raise StructureError(
-                found=f"{sizes[0]} emissions, {sizes[1]} initial probabilities and transitions "
-                f"of shape {sizes[2:]}",
-                expected="as many of each as there are states",
+                expected="emissions=Plate(...), initial=Dirichlet(...), transitions=Plate("
+                "Dirichlet(...)), of as many states, plates without weights",
             )
 
     @classmethod

@@ -188,11 +188,6 @@ class Layers:
         """
         # NumPy integers are converted, as they cannot be saved to files.
         whole: list[Any] = [int(size) if isinstance(size, np.integer) else size for size in sizes]
-        if len(sizes) < 2:
-            raise UsageError(
-                found=f"sizes {sizes}",
-                expected="the number of inputs, then of each layer's outputs",
-            )
         kinds = [activation] * (len(whole) - 2) + ["identity"]
         return cls(tuple(map(Dense, whole, whole[1:], kinds)))
 

@@ -112,8 +112,8 @@ def unfit(names: Any, most: int = 200) -> str:
     """Return why these cannot be names, of at ``most`` so many characters; an empty text if they
     can.
     """
-    if isinstance(names, str | Set):
-        return "one text, no list of names" if isinstance(names, str) else "a set, in no order"
+    if isinstance(names, str | Set) or not isinstance(names, Iterable):
+        return f"{names!r} is no list of names"
     names = list(names)
     if not all(isinstance(name, str) for name in names):
         return f"one is no text: {next(n for n in names if not isinstance(n, str))!r}"
@@ -132,21 +132,13 @@ def checked(names: Any, size: int | None, law: PyTree) -> tuple[str, ...]:
     Raises:
         StructureError: if they are not as many distinct texts as the law has coordinates.
     """
-    if size is None:
-        raise StructureError(
-            found=f"a list of names for {law!r}",
-            expected=f"names by part, of {list(law.named_parts())}",
-        )
-    if isinstance(names, Iterable) and not isinstance(names, str | Set):
-        names = list(names)
-    wrong = unfit(names) if isinstance(names, list | str | Set) else f"{names!r} is no list"
-    if not wrong and len(names) != size:
-        wrong = f"{len(names)} names"
-    if wrong:
-        raise StructureError(
-            found=f"names for {law!r}: {wrong}",
-            expected=f"{size} different texts, one a coordinate",
-        )
+    parts = f"names by part, of {list(law.named_parts())}"
+    names = list(names) if isinstance(names, Iterator) else names
+    wrong = unfit(names)
+    if wrong or len(names) != size:
+        found = f"names for {law!r}: {wrong or len(names)}"
+        expected = parts if size is None else f"{size} different texts, one a coordinate"
+        raise StructureError(found=found, expected=expected)
     return tuple(map(str, names))
 
 
