@@ -132,12 +132,13 @@ def checked(names: Any, size: int | None, law: PyTree) -> tuple[str, ...]:
     Raises:
         StructureError: if they are not as many distinct texts as the law has coordinates.
     """
-    parts = f"names by part, of {list(law.named_parts())}"
     names = list(names) if isinstance(names, Iterator) else names
     wrong = unfit(names)
     if wrong or len(names) != size:
-        found = f"names for {law!r}: {wrong or len(names)}"
-        expected = parts if size is None else f"{size} different texts, one a coordinate"
+        found = f"names for {law!r}: {wrong or f'{len(names)} names'}"
+        expected = f"{size} different texts, one a coordinate"
+        if size is None:
+            expected = f"names by part, of {list(law.named_parts())}"
         raise StructureError(found=found, expected=expected)
     return tuple(map(str, names))
 

@@ -10,7 +10,6 @@ from posterity.arguments import Constraint, at_least
 from posterity.artifact.architecture import Architecture
 from posterity.artifact.registry import enrol_data
 from posterity.errors import ArtifactError, LedgerError, StructureError, UsageError
-from posterity.families.names import some
 from posterity.ledger import Ledger
 from posterity.models.data import check_column, labels, real_numbers
 from posterity.models.tables import Names, array, check_labels, columns_in, distinct
@@ -155,35 +154,25 @@ class ConjugateLearner:
         """Return a learner that predicts, bit for bit, as if it never observed these tasks; its
         ledger keeps their tombstones. An unknown task is a LedgerError.
         """
-        known = self.tasks
-        wrong = [task for task in tasks if task not in known]
-        if wrong:
-            raise LedgerError(
-                found=f"a task {wrong[0]!r} to forget, which the learner does not know",
-                expected=f"one of {list(known[:10])}" + " and others" * (len(known) > 10),
-                fix="Check the name of the task.",
-            )
-        if not tasks or self.ledger is None:
-            return self
-        return dataclasses.replace(self, ledger=self.ledger.forget(*tasks))
+        if tasks and self.ledger is None:
+            raise LedgerError(found=f"no task {tasks[0]!r}", expected="tasks that were observed")
+        return dataclasses.replace(self, ledger=self.ledger and self.ledger.forget(*tasks))
 
     def merge(self, other: Self) -> Self:
         """Return the learner of the tasks of both, also as ``a | b``. A task of equal name and
         epoch counts once; a LedgerError if its contents differ. Different classes or features are
         a StructureError. If sites use equal names, prefix the site (``"north/flu"``).
         """
-        if not isinstance(other, ConjugateLearner):
-            raise _unlike(f"a {type(other).__name__} to be merged with a learner", "a learner")
-        if self.classes != other.classes:
-            found = f"a learner of {other.classes} classes to be merged with one of {self.classes}"
-            raise _unlike(found, "as many classes, numbered alike")
+        for name in ("classes", "columns", "features"):
+            mine = getattr(self, name)
+            theirs = getattr(other, name, "none")
+            if mine and theirs and mine != theirs:
+                raise StructureError(
+                    found=f"{other!r} of {name} {theirs!r} to be merged with {mine!r}",
+                    expected="a learner of as many classes, numbered alike, of the same columns in "
+                    "the same order, and of one kind of features, seeds too",
+                )
         columns = self.columns or other.columns
-        if other.columns not in ((), columns):
-            found = f"columns {some(other.columns)} to be merged with {some(columns)}"
-            raise _unlike(found, "the same columns in the same order")
-        if None not in (self.features, other.features) and self.features != other.features:
-            found = f"features {other.features!r} to be merged with {self.features!r}"
-            raise _unlike(found, "features that are one, their seeds too")
         if self.ledger is None or other.ledger is None:
             one = other if self.ledger is None else self
             return dataclasses.replace(one, columns=columns)
@@ -277,12 +266,6 @@ class ConjugateLearner:
     def __repr__(self) -> str:
         tasks = f"{len(self.tasks)} task{'' if len(self.tasks) == 1 else 's'}"
         return f"ConjugateLearner({self.classes} classes, {tasks})"
-
-
-def _unlike(found: str, expected: str) -> StructureError:
-    """Return the error of learners that cannot be merged."""
-    fix = "Agree on `classes` and `features`, seeds too, before tasks are observed."
-    return StructureError(found=found, expected=expected, fix=fix)
 
 
 def new_records(
