@@ -237,7 +237,7 @@ class SGHMC(Kernel):
 
 
 def _check(position: PyTree, other: PyTree, what: str) -> None:
-    """Raise a StructureError unless ``other`` is structured as the position, and broadcasts to it."""
+    """Raise a StructureError unless ``other`` has the position's structure and broadcasts."""
 
     def together(own: Any, leaf: Any) -> tuple[int, ...]:
         return np.broadcast_shapes(own.shape, jnp.shape(leaf))
