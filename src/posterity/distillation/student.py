@@ -24,7 +24,7 @@ from posterity.distillation.pytrees import Array
 from posterity.distillation.scaling import Domain, Scaling
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.families.layers import Dense, Layers
-from posterity.models.data import real_numbers
+from posterity.models.data import inputs
 from posterity.models.forward import Forward
 from posterity.models.tables import distinct
 from posterity.networks.predictive import Prediction
@@ -101,18 +101,10 @@ class Student:
         return np.concatenate(parts)
 
     def _scaled(self, x: ArrayLike) -> np.ndarray:
-        x = real_numbers(x, "the inputs", self.columns or None, records=False)
-        wanted = self.network.inputs if isinstance(self.network, Layers) else None
-        if wanted is None and self.scaling.x_shift is not None:
-            wanted = self.scaling.x_shift.size
-        if x.ndim < 1 or (wanted is not None and math.prod(x.shape[1:]) != wanted):
-            raise StructureError(
-                found=f"inputs of shape {x.shape}",
-                expected="an axis of inputs before those of one input"
-                + ("" if wanted is None else f", {wanted} numbers each, as it was distilled on"),
-                fix="Pass x[None] for a single input.",
-            )
-        return np.asarray(self.scaling.inputs(x))
+        size = self.network.inputs if isinstance(self.network, Layers) else None
+        if size is None and self.scaling.x_shift is not None:
+            size = self.scaling.x_shift.size
+        return np.asarray(self.scaling.inputs(inputs(x, self.columns or None, size)))
 
     def predict(self, x: ArrayLike) -> Prediction:
         """Return the predictive and its uncertainty at inputs (n, ...), in the units of ``y``.

@@ -37,13 +37,13 @@ def check_proper(law: Distribution, place: str) -> None:
 
 def check_prior(prior: Any, what: str = "a prior") -> None:
     """Raise a UsageError unless ``prior`` is one proper distribution without a batch."""
-    fits = isinstance(prior, Distribution) and prior.batch_shape == ()
-    if not fits or not np.all(prior.is_proper()):
+    one = isinstance(prior, Distribution) and prior.batch_shape == ()
+    if not one or not np.all(prior.is_proper()):
         raise UsageError(
-            found=f"{what} {prior!r}" + (", which is improper" if fits else ""),
-            expected="one proper law of the model's parameters",
-            fix="Pass model.prior(variance=...) for a network, Gaussian.from_standard(...) for a "
-            "regression; of GaussianPrior and Horseshoe take `.network(layers)`.",
+            found=f"{what} {prior!r}{', which is improper' * one}",
+            expected="one proper law",
+            fix="Take one member of a batch, and add factors to a prior; of GaussianPrior and "
+            "Horseshoe take `.network(layers)`.",
         )
 
 

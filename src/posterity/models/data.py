@@ -1,5 +1,6 @@
 """Kinds of arrays in a site's data, and their checks."""
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -108,6 +109,20 @@ def real_numbers(value: Any, what: str, names: Names = (), *, records: bool = Tr
             fix="Pass an array of shape (n, d), or of images; x[:, None] of a single column.",
         )
     check_numbers(made, what)
+    return made
+
+
+def inputs(x: Any, names: Names = None, size: int | None = None) -> np.ndarray:
+    """Return inputs (n, ...) as a finite array, with this ``size`` of one input if it is known.
+    Errors are those of :func:`real_numbers`, and a StructureError for another shape.
+    """
+    made = real_numbers(x, "the inputs", names, records=False)
+    if made.ndim < 1 or size not in (None, math.prod(made.shape[1:])):
+        raise StructureError(
+            found=f"inputs of shape {made.shape}",
+            expected=f"an axis of inputs, then {size or 'the'} numbers of each",
+            fix="Pass x[None] for a single input.",
+        )
     return made
 
 

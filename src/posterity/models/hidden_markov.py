@@ -51,13 +51,11 @@ def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[n
     ((2, 16, 2), [3, 5])
     """
     rows = [_checked(sequence) for sequence in sequences] if np.iterable(sequences) else []
-    kinds = {(own.shape[1:], own.dtype.kind) for own in rows}
-    if len(kinds) != 1:
-        shapes = [own.shape for own in rows[:4]]
+    shapes = [own.shape for own in rows]
+    whole = len({shape[1:] for shape in shapes}) == 1 and all(map(len, rows))
+    if not whole or len(shapes[0]) not in (1, 2):
         raise StructureError(
-            found=f"{len(rows)} sequences of shapes {shapes}"
-            if shapes
-            else f"{sequences!r} for sequences",
+            found=f"{len(rows)} sequences of shapes {shapes[:4]}",
             expected="at least one sequence, all of vectors (T, d) or all of symbols (T,)",
         )
     lengths = np.array([len(own) for own in rows])
@@ -78,11 +76,6 @@ def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[n
 
 def _checked(sequence: ArrayLike) -> np.ndarray:
     made = array(sequence, None, "steps of a sequence")
-    if made.ndim not in (1, 2) or not made.shape[0]:
-        raise StructureError(
-            found=f"a sequence of shape {made.shape}",
-            expected="vectors (T, d) or symbols (T,), at least one step",
-        )
     check_numbers(
         made, "the steps of a sequence", "Impute missing values, or cut the sequence there."
     )
@@ -94,7 +87,7 @@ def _checked(sequence: ArrayLike) -> np.ndarray:
             fix="Reshape a sequence of numbers to (T, 1), and wrap a single sequence in a list; "
             "code symbols as whole numbers.",
         )
-    return made.astype(np.float64 if made.ndim == 2 else np.int64)
+    return made.astype(np.int64 if made.ndim == 1 else np.float64)
 
 
 class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):

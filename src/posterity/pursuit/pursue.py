@@ -24,6 +24,7 @@ from posterity.artifact import loaded
 from posterity.artifact.checkpoint import Checkpoint, opened
 from posterity.errors import ConvergenceWarning, ParameterError, UsageError
 from posterity.families import DiagonalGaussian, Distribution, Gaussian, Transformed
+from posterity.families.checks import check_prior
 from posterity.families.free_forms import form_of
 from posterity.families.unconstrained import unconstrained
 from posterity.inference.modes import RULE, unsearched
@@ -163,12 +164,7 @@ def _base(base: PyTree, target: Target) -> Distribution:
     """Return the base: a law, or a Gaussian over the unconstrained coordinates of the prior."""
     if not KINDS.allows(base):
         law = loaded(base)
-        if not isinstance(law, Distribution) or law.batch_shape or not np.all(law.is_proper()):
-            raise UsageError(
-                found=f"a base {law!r}",
-                expected=f"one proper law, the path of its file, or {KINDS.expected}",
-                fix=LOOK,
-            )
+        check_prior(law, "a base")
         return law
     prior = getattr(target, "prior", None)
     if prior is None:

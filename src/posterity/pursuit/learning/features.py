@@ -19,7 +19,7 @@ from posterity.arguments import COUNT, NATURAL, Constraint
 from posterity.arrays.tree import leaves
 from posterity.artifact.architecture import Architecture
 from posterity.errors import StructureError, UsageError
-from posterity.models.data import real_numbers, warn_of_scale
+from posterity.models.data import inputs, real_numbers, warn_of_scale
 
 Array = np.ndarray
 
@@ -58,16 +58,7 @@ class Features(abc.ABC):
 
     def checked(self, x: Any) -> Array:
         """Return the inputs as an array, or raise an error for a wrong shape or wrong values."""
-        x = real_numbers(x, "the inputs", records=False)
-        if x.ndim < 1 or self.shape not in (None, x.shape[1:]):
-            raise StructureError(
-                found=f"inputs of shape {x.shape}",
-                expected="(n, ...)"
-                if self.shape is None
-                else f"{('n', *self.shape)}, as the first task had",
-                fix="Pass x[None] for a single input; every task and site has the same columns.",
-            )
-        return x
+        return inputs(x, (), None if self.shape is None else math.prod(self.shape))
 
     def warn_of_scale(self, x: Array) -> None:
         """Warn of inputs whose units do not suit the features."""
