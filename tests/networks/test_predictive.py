@@ -106,7 +106,7 @@ def test_what_cannot_be_predicted() -> None:
     with pytest.raises(ParameterError, match="NaN"):
         predict(NETWORK, X * np.nan)
     found = describe(NETWORK, X, samples=0)
-    with pytest.raises(StructureError, match="labels of shape"):
+    with pytest.raises(StructureError, match="of shape"):
         found.log_predictive([0, 1])
     with pytest.raises(ParameterError, match="from 0 to 2"):
         found.log_predictive(np.full(6, 3))
