@@ -78,7 +78,6 @@ class Student:
                 raise StructureError(
                     found=f"weights of shape {shape} of {self.network.summary} for {self.head}",
                     expected=f"{self.network.size} weights, and {self.head.size} outputs",
-                    fix="Take the flat vector from Layers.ravel; Head.size says how many outputs.",
                 )
 
     @property
@@ -188,7 +187,6 @@ def start(
             found=f"a student that is a {type(student).__name__}",
             expected="Layers, an equinox module, (apply, parameters) as flax has them, or an "
             "Architecture",
-            fix="Leave it out for a perceptron like the teacher's network.",
         )
     parameters = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), parameters)
     some = jax.ShapeDtypeStruct((2, *x.shape[1:]), jnp.float32)
@@ -198,7 +196,6 @@ def start(
         raise StructureError(
             found=f"a student with outputs of shape {shape and shape[1:]}",
             expected=f"({head.size},), as {head} has",
-            fix="Give its last layer so many outputs.",
         )
     return network, parameters
 
@@ -322,10 +319,8 @@ def finish(
 def _written(student: Student) -> dict[str, Any]:
     if not isinstance(student.network, Layers | Architecture):
         raise ArtifactError(
-            found=f"a student whose network is a function of one's own, {student.network!r}",
-            expected="a network that files can describe",
-            fix="Distill into Layers, or into an Architecture under a registered name: "
-            "register_architecture(name, lambda parameters: lambda x: apply(parameters, x)).",
+            found=f"a student of a function of one's own, {student.network!r}",
+            expected="Layers, or an Architecture of a name given to register_architecture",
         )
     held = isinstance(student.network, Architecture)  # which holds the parameters
     return {name: own for name, own in vars(student).items() if not (held and name == "parameters")}

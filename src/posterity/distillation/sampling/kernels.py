@@ -221,8 +221,7 @@ class SGHMC(Kernel):
         if self.friction is None and self.step_size is not None:
             raise UsageError(
                 found="a step size without a friction",
-                expected="a friction beside it, or None for both",
-                fix="Pass friction=0.1.",
+                expected="a friction beside it, such as 0.1, or None for both",
             )
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:

@@ -88,11 +88,7 @@ class ConjugateLearner:
         FEATURES.check(features=self.features)
         object.__setattr__(self, "columns", distinct(self.columns))
         if self.features is None and self.ledger is not None:
-            raise UsageError(
-                found="a ledger without features",
-                expected="the features whose sums it holds",
-                fix="Pass them too.",
-            )
+            raise UsageError(found="a ledger without features", expected="its features beside it")
         if self.features is not None:
             prior = sums.prior(self.classes, self.features.size)
             if self.ledger is None:
@@ -100,8 +96,7 @@ class ConjugateLearner:
             elif self.ledger.prior != prior:
                 raise StructureError(
                     found=f"a ledger over {self.ledger.prior!r}",
-                    expected=f"one over {prior!r}",
-                    fix="Pass the classes and the features of the learner that it is of.",
+                    expected=f"one over {prior!r}, of these classes and features",
                 )
 
     @property
@@ -199,8 +194,7 @@ class ConjugateLearner:
         if not self.tasks:
             raise UsageError(
                 found="a prediction asked of a learner that knows no task",
-                expected="one task at least",
-                fix="Call learner = learner.observe(name, x, y) first, and keep what it returns.",
+                expected="learner = learner.observe(name, x, y) before",
             )
         assert self.features is not None, "who knows a task has features"
         x = self.features.checked(array(x, self._names, "the inputs"))
@@ -276,16 +270,14 @@ def new_records(
     if task in known:
         raise LedgerError(
             found=f"a second task {task!r}",
-            expected="a name that the learner does not know: records seen twice would count twice",
-            fix="Name it otherwise, or forget the first one before.",
+            expected="a name that is not known, or was forgotten: records would count twice",
         )
     x = real_numbers(x, "the inputs", records=False)
     y = array(y, what="the classes")
     if x.ndim < 2 or not len(x) or x.shape[:1] != y.shape or y.ndim != 1:
         raise StructureError(
             found=f"inputs of shape {x.shape} with labels of shape {y.shape} in task {task!r}",
-            expected="(n, ...) and (n,), one record at least",
-            fix="Give one label an input.",
+            expected="(n, ...) and a label of each, one record at least",
         )
     check_column(y, labels(classes))
     return x, y.astype(np.int64)
@@ -303,9 +295,7 @@ def _written(features: Any) -> dict[str, Any]:
     if isinstance(features, OwnFeatures) and not isinstance(features.function, Architecture):
         raise ArtifactError(
             found=f"features that are a function of one's own, {features.name!r}",
-            expected="features that files can describe",
-            fix="Register what makes them: register_architecture(name, lambda parameters: "
-            "function), and pass OwnFeatures(Architecture(name, options, parameters), ...).",
+            expected="OwnFeatures(Architecture(...), ...) of a name given to register_architecture",
         )
     fields = {field.name: getattr(features, field.name) for field in dataclasses.fields(features)}
     return fields | {"digest": features.digest}
@@ -316,8 +306,7 @@ def _read(kind: type[Features], fields: dict[str, Any]) -> dict[str, Any]:
     if kind(**own).digest != fields.get("digest"):
         raise ArtifactError(
             found=f"a {kind.__name__} with the digest of another",
-            expected="the features whose sums the learner holds",
-            fix="Read it with the release of posterity that wrote it.",
+            expected="the features whose sums the learner holds, of the release that wrote it",
         )
     return own
 

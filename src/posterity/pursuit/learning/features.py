@@ -51,8 +51,7 @@ class Features(abc.ABC):
         if features.shape != (len(x), self.size):
             raise StructureError(
                 found=f"features of shape {features.shape} for {len(x)} inputs",
-                expected=f"shape {(len(x), self.size)}",
-                fix="A function of features takes a batch, and gives a row an input.",
+                expected=f"shape {(len(x), self.size)}, a row an input",
             )
         return real_numbers(features, "the features", records=False)
 
@@ -106,7 +105,6 @@ class VectorFeatures(Features):
                 raise UsageError(
                     found=f"{name}={given!r} for {self.columns} columns",
                     expected="one finite number, or one a column; positive ones of a scale",
-                    fix="Give as many as there are columns, 1 as the scale of a constant one.",
                 )
             object.__setattr__(self, name, value)
         sizes = {"shape": (self.columns,), "size": self.columns + self.width}
@@ -188,9 +186,7 @@ def default_features(x: Any) -> Features:
         return VectorFeatures(shape[0])
     raise StructureError(
         found=f"inputs of shape {np.shape(x)}",
-        expected="vectors (n, d)",
-        fix="Pass x.reshape(len(x), -1), or features=OwnFeatures(function, size, name); for images "
-        "experiments/pursuit/image_features.py has oriented gradients.",
+        expected="vectors (n, d), or features=OwnFeatures(function, size, name)",
     )
 
 
