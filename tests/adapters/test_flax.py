@@ -375,7 +375,7 @@ def test_bad_input_is_refused(monkeypatch: Any) -> None:
         fit(y=y + 3)
     with pytest.raises(StructureError, match="targets of the same n records"):
         fit(y=y[:5])
-    with pytest.raises(StructureError, match="Leave the softmax out"):
+    with pytest.raises(StructureError, match="like probabilities"):
         from_params(params, lambda p, x: jax.nn.softmax(apply(p, x)), X, y, **CLASSES)
     _, one, odds, f1 = network(1)
     with pytest.raises(StructureError, match="Leave the sigmoid out"):

@@ -76,8 +76,6 @@ def _ordered(draws: Array, *, rounds: int = 30, apart: float = 2.0) -> Array:
         one, other = np.unravel_index(int(np.argmin(distance)), distance.shape)
         raise StructureError(
             found=f"components {one} and {other} that are {distance.min():.2g} deviations apart",
-            expected=f"components that draws tell apart, by {apart:g} deviations at least",
-            fix="Fit fewer components, or one law of what does not depend on labels, such as the "
-            "density at some points.",
+            expected=f"fewer components, that draws tell apart by {apart:g} deviations at least",
         )
     return order
