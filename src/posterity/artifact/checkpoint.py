@@ -68,9 +68,7 @@ class Checkpoint:
             raise ArtifactError(
                 found=f"a checkpoint of another computation in {str(self.path)!r}: other "
                 f"{', '.join(differing[:5])}{' and more' * (len(differing) > 5)}",
-                expected="one with the same data, model, settings and key",
-                fix="Remove that file to begin anew, name another checkpoint, or pass again what "
-                "this one was begun with.",
+                expected="one of the same data, model, settings and key; or remove that file",
             )
         if self.unknown:
             warnings.warn(

@@ -171,7 +171,6 @@ def check_parameters(kind: type, fields: dict[str, Any]) -> None:
             raise ArtifactError(
                 found=f"{what} for {'.'.join(path)} of a {kind.__name__}",
                 expected="an array of float32 or float64",
-                fix="Make the family by its constructor, which converts its arguments.",
             )
 
 

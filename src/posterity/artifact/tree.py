@@ -90,8 +90,7 @@ def decode(node: Any, arrays: dict[str, np.ndarray], path: str = "", check: bool
     if codec is None:
         raise ArtifactError(
             found=f"a family {node['type']!r} that is not registered here",
-            expected=f"one of {sorted(CODECS)}",
-            fix="Import the package that defines and registers it, or upgrade posterity.",
+            expected=f"one of {sorted(CODECS)}; import the package that registers it",
         )
     items = node["fields"].items()
     fields = {name: decode(child, arrays, _join(path, name), check) for name, child in items}

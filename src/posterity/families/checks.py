@@ -28,10 +28,8 @@ def check_proper(law: Distribution, place: str) -> None:
     if not np.all(law.is_proper()):
         raise ParameterError(
             found=f"improper {type(law).__name__}{_improper_part(law)} in {place}",
-            expected="parameters of a distribution (positive definite precisions, positive "
-            "concentrations, enough degrees of freedom)",
-            fix="A difference of posteriors is a factor: add it to a prior before using it as "
-            "a distribution. Otherwise fit again.",
+            expected="precisions that are positive definite, positive concentrations and degrees",
+            fix="A difference of posteriors is a factor: add it to a prior before using it.",
         )
 
 
@@ -41,9 +39,7 @@ def check_prior(prior: Any, what: str = "a prior") -> None:
     if not one or not np.all(prior.is_proper()):
         raise UsageError(
             found=f"{what} {prior!r}{', which is improper' * one}",
-            expected="one proper law",
-            fix="Take one member of a batch, and add factors to a prior; of GaussianPrior and "
-            "Horseshoe take `.network(layers)`.",
+            expected="one proper law: a member of a batch, a network prior's `.network(layers)`",
         )
 
 

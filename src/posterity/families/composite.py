@@ -286,7 +286,7 @@ class Product(Composite):
         if not isinstance(offset, Mapping) or set(offset) - set(self.blocks):
             raise StructureError(
                 found=f"offsets {offset}",
-                expected=f"offsets by name, for blocks among {list(self.blocks)}",
+                expected=f"a dictionary over blocks among {list(self.blocks)}",
             )
         return type(self)({n: b.translate(offset.get(n)) for n, b in self.blocks.items()})
 

@@ -159,8 +159,7 @@ def symmetrized(leaf: Real, coordinate: Coordinate, place: str) -> Real:
     if wrong.any():
         raise ParameterError(
             found=f"an asymmetric {place}, by up to {gap[wrong].max():.3g}",
-            expected="a symmetric matrix",
-            fix="If the asymmetry is rounding, pass (m + m.T) / 2; else look for what is wrong.",
+            expected="a symmetric matrix, or (m + m.T) / 2 if only rounding differs",
         )
     np_ = namespace(leaf).np
     return frozen(np_.where(np_.isfinite(gap), symmetric(leaf), leaf))

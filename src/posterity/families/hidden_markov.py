@@ -65,8 +65,7 @@ class HiddenMarkov(Product):
         if len(sizes) != 1:
             raise StructureError(
                 found=f"blocks {dict(own)!r}",
-                expected="emissions=Plate(...), initial=Dirichlet(...), transitions=Plate("
-                "Dirichlet(...)), of as many states, plates without weights",
+                expected="emissions=Plate, initial=Dirichlet, transitions=Plate, of as many states",
             )
 
     @classmethod
@@ -209,9 +208,8 @@ class HiddenMarkov(Product):
 
         if not (fair(off) and fair(rows[own]) and fair(start)):
             raise StructureError(
-                found="a prior over transitions or initial probabilities that tells states apart",
+                found="a prior that tells states apart",
                 expected="one concentration for all moves, one for staying, one for the start",
-                fix="Make it by HiddenMarkov.prior, or use rule='barycenter' without priors.",
             )
         stay = stays[0] if len(start) > 1 else np.nan
         return np.array([off[0] * len(start), stay, start.sum()])

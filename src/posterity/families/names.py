@@ -176,7 +176,6 @@ def order(names: Sequence[str], wanted: Sequence[str], place: str, of: str) -> l
         raise StructureError(
             found=f"names that do not fit at {place}: {wrong}",
             expected=f"those of {of}, in any order: {some(wanted)}",
-            fix="Use the same names everywhere and leave out what others lack, or give no names.",
         )
     return [position[name] for name in wanted]
 

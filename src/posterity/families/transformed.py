@@ -53,7 +53,6 @@ class Transformed(Distribution):
             raise StructureError(
                 found=f"a law {self.law!r}",
                 expected=f"one of vectors of {size} numbers" if fits else "a law and Supports",
-                fix="Count the unconstrained numbers: unconstrained(prior).size.",
             )
 
     @classmethod

@@ -148,9 +148,7 @@ def unconstrained(law: Distribution) -> Supports:
         if not isinstance(support, Continuous):
             raise UsageError(
                 found=f"{support.name} among the events of {law!r}, which have no gradient",
-                expected="a law over numbers",
-                fix="Sum the labels out of the likelihood and leave them out of the prior; "
-                "for labels alone use posterity.inference.Enumeration.",
+                expected="a law over numbers: sum labels out, or posterity.inference.Enumeration",
             )
     return Supports(law.support)
 

@@ -105,8 +105,7 @@ def real_numbers(value: Any, what: str, names: Names = (), *, records: bool = Tr
     if records and (made.ndim < 2 or not made.size):
         raise StructureError(
             found=f"{what} of shape {made.shape} and dtype {made.dtype}",
-            expected="real numbers, an axis of records before those of one",
-            fix="Pass an array of shape (n, d), or of images; x[:, None] of a single column.",
+            expected="real numbers (n, d), or images; x[:, None] of a single column",
         )
     check_numbers(made, what)
     return made
@@ -120,8 +119,7 @@ def inputs(x: Any, names: Names = None, size: int | None = None) -> np.ndarray:
     if made.ndim < 1 or size not in (None, math.prod(made.shape[1:])):
         raise StructureError(
             found=f"inputs of shape {made.shape}",
-            expected=f"an axis of inputs, then {size or 'the'} numbers of each",
-            fix="Pass x[None] for a single input.",
+            expected=f"an axis of inputs, as x[None] has, then {size or 'the'} numbers of each",
         )
     return made
 

@@ -83,9 +83,7 @@ def _checked(sequence: ArrayLike) -> np.ndarray:
     if made.ndim == 1 and not symbols.all():
         raise ParameterError(
             found=f"{made[~symbols][0]} among the symbols",
-            expected="whole numbers 0, 1, 2, …",
-            fix="Reshape a sequence of numbers to (T, 1), and wrap a single sequence in a list; "
-            "code symbols as whole numbers.",
+            expected="whole numbers 0, 1, 2, …; others as (T, 1), and one sequence in a list",
         )
     return made.astype(np.int64 if made.ndim == 1 else np.float64)
 
@@ -118,16 +116,14 @@ class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):
         if x.ndim not in (2, 3) or lengths.shape != x.shape[:1]:
             raise StructureError(
                 found=f"arrays of shapes {x.shape} and {lengths.shape}",
-                expected="x of shape (n, T, d) or (n, T), and n lengths",
-                fix="Make them by posterity.models.padded(sequences).",
+                expected="padded(sequences): x of shape (n, T, d) or (n, T), and n lengths",
             )
         whole = (lengths % 1 == 0) & (lengths >= 1) & (lengths <= x.shape[1])
         symbols = x.ndim == 3 or ((x >= 0) & (x % 1 == 0)).all()
         if not whole.all() or not symbols:
             raise ParameterError(
                 found=f"lengths from {lengths.min()} to {lengths.max()}, or symbols, for {x.shape}",
-                expected="whole lengths from 1 to the padded length, and symbols 0, 1, 2, …",
-                fix="Make them by posterity.models.padded(sequences).",
+                expected="padded(sequences): whole lengths from 1 on, and symbols 0, 1, 2, …",
             )
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:

@@ -134,9 +134,7 @@ class Prediction:
         if self.noise_variance is None:
             raise StructureError(
                 found="a prediction of classes, or of values whose noise is not known",
-                expected="values of a known noise",
-                fix="Predict with the likelihood that the network was trained with; for values, "
-                "give it the noise: dataclasses.replace(prediction, noise_variance=...).",
+                expected="values of a known noise: replace(prediction, noise_variance=...)",
             )
         own = 0.0 if self.variance is None else np.asarray(self.variance, np.float64)
         total = own + np.asarray(self.noise_variance, np.float64)
@@ -283,7 +281,7 @@ def describe(
     if layers is None or network.batch_shape:
         raise StructureError(
             found=repr(network),
-            expected="one Network: `.posterior` of a ledger or a fusion, network[0] of several",
+            expected="one Network: `.posterior` of a fusion, network[0] of several",
         )
     x = checked_inputs(x, size=layers.inputs)
     x = np.asarray(x, np.float32).reshape(len(x), layers.inputs)

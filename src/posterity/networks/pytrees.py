@@ -199,14 +199,12 @@ def _described(
     if windows:
         raise UsageError(
             found=f"convolutions at {windows}, of which arrays show neither stride nor pooling",
-            expected="the layers",
-            fix="Pass layers=Layers((Conv(...), ..., Dense(...)), image=(28, 28, 1)).",
+            expected="layers=Layers((Conv(...), ..., Dense(...)), image=(28, 28, 1))",
         )
     if activation is None and len(parts) > 1:
         raise UsageError(
             found="hidden layers whose activation is not named",
-            expected="activation= or layers=: arrays do not show it",
-            fix="Pass activation='relu', or what it is.",
+            expected="activation=, as 'relu', or layers=: arrays do not show it",
         )
     chosen, layouts = _ordered(parts, None, layout, order)
     functions = [activation or "identity"] * (len(chosen) - 1) + ["identity"]
@@ -256,13 +254,11 @@ def _ordered(
             found=f"layers {[f'{part.path} {part.shape}' for part in orders[0]]}",
             expected="each to take what the one before gives"
             + (f", as described: {layers.summary}" if layers else ""),
-            fix="Networks with branches, as residual ones, are no Layers; else pass `order`.",
         )
     if len(fitting) > 1:
         raise UsageError(
             found=f"layers {[part.path for part in parts]}, which several orders fit",
-            expected="numbered names, or an order",
-            fix="Pass order=[...], their paths from inputs to outputs.",
+            expected="numbered names, or order=[...], their paths from inputs to outputs",
         )
     return fitting[0]
 
@@ -287,10 +283,8 @@ def _layouts(parts: Sequence[Part], layout: str | None) -> tuple[str, ...]:
     if None in layouts:
         part = parts[layouts.index(None)]
         raise UsageError(
-            found=f"a kernel of shape {part.shape} at {part.path!r}, of which it cannot be "
-            "told whether inputs or outputs come first",
-            expected="a layout",
-            fix="Pass layout='last' for (inputs, outputs), 'first' for (outputs, inputs).",
+            found=f"a kernel of shape {part.shape} at {part.path!r}, of either layout",
+            expected="layout='last' for (inputs, outputs), 'first' for (outputs, inputs)",
         )
     return layouts  # pyright: ignore[reportReturnType]
 
