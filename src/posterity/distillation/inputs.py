@@ -351,7 +351,7 @@ def as_inputs(value: object, columns: Sequence[str] = ()) -> Inputs:
             order(value.columns, columns, "the inputs", "the teacher")  # raises for other names
             raise StructureError(
                 found=f"inputs whose columns are {some(value.columns)}",
-                expected=f"the order of the teacher's, {some(columns)}",
+                expected=f"frame[names] as the teacher, {some(columns)}",
             )
         return value
     if callable(value):

@@ -65,7 +65,7 @@ def _check(
                 place = int(np.argmax(apart))
                 raise StructureError(
                     found=f"a record of log likelihood {a[place]:.4g} or {b[place]:.4g} by others",
-                    expected="one that depends on no other record, or a Model with `joint = True`",
+                    expected="one that depends on no other record, and on no random numbers",
                 )
 
 
