@@ -47,8 +47,7 @@ def check_layers(student: Student) -> Layers:
     check_numbers(student.parameters, "the weights of the student", fix)
     if isinstance(student.network.layers[-1], Conv):
         raise StructureError(
-            found=f"a convolution as the last layer of {student.network.summary}",
-            expected="a dense one",
+            found=f"a convolution as the last layer of {student.network.summary}", expected="Dense"
         )
     return student.network
 

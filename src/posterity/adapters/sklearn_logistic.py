@@ -132,7 +132,7 @@ def to_logistic(
     if len(labels) < 2 or labels.tolist() != sorted(set(labels.tolist())):
         raise UsageError(
             found=f"classes={classes!r}",
-            expected="two different classes at least, the reference first",
+            expected="two different ones or more, the reference first",
         )
     single = len(labels) == 2
     groups = [""] if single else [f"{label}:" for label in labels[1:]]

@@ -144,8 +144,7 @@ def opened(path: AnyPath | None, verb: str, arguments: Mapping[str, Any]) -> Ite
         same = beside.exists() and os.path.samestat(os.fstat(file.fileno()), beside.stat())
         if not (free and same):
             raise ArtifactError(
-                found=f"{str(path)!r}, which another process writes",
-                expected="one process a checkpoint",
+                found=f"{str(path)!r}, which another process writes", expected="one at a time"
             )
         try:
             clean_stale(path)

@@ -118,8 +118,7 @@ def _checked(plain: Any, path: str) -> Any:
     whole = [n for n in values if type(n) is int] if int in kinds else [0]
     if not -(2**63) <= min(whole) <= max(whole) < 2**63:
         raise ArtifactError(
-            found=f"a whole number beyond 64 bits at {path!r}",
-            expected="a whole number from -2**63 to 2**63 - 1",
+            found=f"a whole number beyond 64 bits at {path!r}", expected="one that fits"
         )
     if float in kinds:
         _array(np.array([n for n in values if type(n) is float]), path)

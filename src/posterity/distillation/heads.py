@@ -71,7 +71,7 @@ class Head:
         if noisy or not classes.get(self.likelihood, True):
             raise UsageError(
                 found=f"{self}",
-                expected="two classes at least, one target of a Bernoulli, noise of a Gaussian",
+                expected="two classes or more, one Bernoulli, noise of Gaussians",
             )
         object.__setattr__(self, "targets", int(self.targets))
         object.__setattr__(self, "degrees", float(self.degrees))
@@ -262,8 +262,7 @@ class Head:
     def _check(self, outputs: Array) -> None:
         if outputs.ndim != 2 or outputs.shape[1] != self.size:
             raise StructureError(
-                found=f"outputs of shape {outputs.shape}",
-                expected=f"(n, {self.size}), as {self} has",
+                found=f"outputs of shape {outputs.shape}", expected=f"(n, {self.size}), of {self}"
             )
 
 

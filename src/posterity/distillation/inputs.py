@@ -380,8 +380,7 @@ def _shuffled(x: Any, key: jax.Array) -> Any:
 def _check_columns(values: np.ndarray | jax.Array, what: str, x: np.ndarray | jax.Array) -> None:
     if values.shape not in ((), (1,), x.shape[1:]):
         raise StructureError(
-            found=f"{what} of shape {values.shape}",
-            expected=f"one number, or one a column: shape {x.shape[1:]}",
+            found=f"{what} of shape {values.shape}", expected=f"one, or one a column: {x.shape[1:]}"
         )
 
 

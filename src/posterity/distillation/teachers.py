@@ -218,8 +218,7 @@ class Draws(_OfModel):
         shapes = [leaf.shape for leaf in jax.tree.leaves(self.stack)]
         if not shapes or len({shape[:1] for shape in shapes}) != 1 or () in shapes:
             raise StructureError(
-                found=f"draws of shapes {shapes}",
-                expected="arrays whose first axis counts draws, at least one",
+                found=f"draws of shapes {shapes}", expected="arrays of draws on the first axis"
             )
         self.columns = tuple(columns) or columns_in(x)
         self.x = None if x is None else array(x, self.columns, "the inputs")

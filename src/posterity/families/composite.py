@@ -285,8 +285,7 @@ class Product(Composite):
             return super()._translate(offset)
         if not isinstance(offset, Mapping) or set(offset) - set(self.blocks):
             raise StructureError(
-                found=f"offsets {offset}",
-                expected=f"a dictionary over blocks among {list(self.blocks)}",
+                found=f"offsets {offset}", expected=f"some by name, of {list(self.blocks)}"
             )
         return type(self)({n: b.translate(offset.get(n)) for n, b in self.blocks.items()})
 

@@ -200,8 +200,7 @@ def place(leaf: Real, labels: Int[np.ndarray, " k"], size: int, axis: int) -> Re
     kept = labels >= 0
     if labels.min(initial=0) < -1 or labels.max(initial=-1) >= size:
         raise StructureError(
-            found=f"labels {labels.tolist()}",
-            expected=f"numbers below {size}, or -1 for what is left out",
+            found=f"labels {labels.tolist()}", expected=f"numbers from -1 to {size - 1}"
         )
     np_ = namespace(leaf).np
     front = np_.moveaxis(leaf, axis, 0)

@@ -173,8 +173,7 @@ class Layers:
         strange += [self.sites] if type(self.sites) is not int or self.sites < 0 else []
         if strange or not self.layers:
             raise UsageError(
-                found=f"layers {strange or self.layers}",
-                expected="Dense or Conv layers, at least one",
+                found=f"layers {strange or self.layers}", expected="at least one Dense or Conv"
             )
         first = self.layers[0]
         image = tuple(self.image) or ((first.inputs,) if isinstance(first, Dense) else ())
@@ -327,7 +326,7 @@ class Layers:
                 if shape != place.shape:
                     raise StructureError(
                         found=f"a {name} of shape {shape} in layer {index}",
-                        expected=f"shape {place.shape}",
+                        expected=f"{place.shape}",
                     )
                 pieces.append(np.asarray(own[name]).reshape(-1))
         return np.concatenate(pieces)

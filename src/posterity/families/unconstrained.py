@@ -107,8 +107,7 @@ class Supports:
         """Return ``u`` from flat coordinates; the inverse of :meth:`ravel`."""
         if flat.shape[-1:] != (self.size,):
             raise StructureError(
-                found=f"an array of shape {flat.shape}",
-                expected=f"{self.size} numbers on its last axis",
+                found=f"an array of shape {flat.shape}", expected=f"(..., {self.size})"
             )
         ends = np.cumsum([0, *map(math.prod, listed(self.free_shape))]).tolist()
         pieces = (flat[..., start:end] for start, end in itertools.pairwise(ends))

@@ -78,8 +78,7 @@ def check_column(part: ArrayLike, column: Column) -> None:
     if not valid.all():
         wrong = values[~valid]
         raise ParameterError(
-            found=f"{wrong.flat[0]} among the records ({wrong.size} such values)",
-            expected=column.values,
+            found=f"{wrong.flat[0]} among the records ({wrong.size} such)", expected=column.values
         )
 
 

@@ -65,8 +65,7 @@ def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[n
         length = -(-longest // step) * step
     if length < longest:
         raise StructureError(
-            found=f"length={length} for a sequence of {longest} steps",
-            expected="room for the longest",
+            found=f"length={length} for a sequence of {longest} steps", expected="room for it"
         )
     x = np.zeros((len(rows), length, *rows[0].shape[1:]), rows[0].dtype)
     for row, own in zip(x, rows, strict=True):

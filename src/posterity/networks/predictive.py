@@ -281,7 +281,7 @@ def describe(
     if layers is None or network.batch_shape:
         raise StructureError(
             found=repr(network),
-            expected="one Network: `.posterior` of a fusion, network[0] of several",
+            expected="one Network: `.posterior` of a fusion, network[0] of many",
         )
     x = checked_inputs(x, size=layers.inputs)
     x = np.asarray(x, np.float32).reshape(len(x), layers.inputs)

@@ -77,8 +77,8 @@ def from_pytree(
     paths, others = ([(p, np.shape(leaf)) for p, leaf in leaves_of(t)] for t in (mean, variance))
     if paths != others:
         raise StructureError(
-            found="variances of another structure than the means",
-            expected="an array of the same shape for each",
+            found="variances of another structure",
+            expected="an array of its shape for each mean",
         )
 
     means, variances = (known.layers.ravel(_arrays(known, tree)) for tree in (mean, variance))
@@ -233,8 +233,7 @@ def _ordered(
     if order is not None:
         if sorted(order) != sorted(part.path for part in parts):
             raise UsageError(
-                found=f"order={list(order)}",
-                expected=f"each of {[part.path for part in parts]} once",
+                found=f"order={list(order)}", expected=f"{[part.path for part in parts]}, each once"
             )
         parts = sorted(parts, key=lambda part: list(order).index(part.path))
     else:

@@ -126,7 +126,7 @@ def pursue(
         if form is None:
             raise UsageError(
                 found=f"a base {own!r}",
-                expected="DiagonalGaussian or Gaussian, or Transformed of these",
+                expected="a Gaussian or diagonal one, or Transformed",
                 fix=LOOK,
             )
         # With fewer than four nodes per dimension, covariances would overfit the nodes; in
@@ -166,8 +166,7 @@ def _base(base: PyTree, target: Target) -> Distribution:
     prior = getattr(target, "prior", None)
     if prior is None:
         raise UsageError(
-            found=f"base={base!r} for a target without a prior",
-            expected="a law, which says where to look",
+            found=f"base={base!r} for a target without a prior", expected="a law: where to look"
         )
     bijection = unconstrained(prior)
     with jax.enable_x64(True):

@@ -123,7 +123,7 @@ def _check_guide(guide: Any) -> None:
         return
     raise UsageError(
         found=wrong,
-        expected=f"a guide among {list(GUIDES)} that has been run, and its parameters alone",
+        expected=f"one of {list(GUIDES)} that was run, and its parameters",
         fix=fix,
     )
 

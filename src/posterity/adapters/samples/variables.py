@@ -272,7 +272,7 @@ def _table(table: Any, chains: Chains) -> list[Variable]:
     if wrong:
         raise StructureError(
             found=wrong,
-            expected="a row for each draw, equally many a chain, and numeric columns of variables",
+            expected="a row a draw, equally many a chain, and numeric columns",
         )
 
     def of(name):
@@ -295,8 +295,7 @@ def _dataset(data: Any) -> list[Variable]:
             wrong = f"variable {name!r} with the axes {list(own)}"
     if wrong:
         raise StructureError(
-            found=wrong,
-            expected="draws of a posterior, whose variables have the axes chain and draw",
+            found=wrong, expected="draws of a posterior, of variables with axes chain and draw"
         )
     variables = []
     for name, own in group.data_vars.items():
