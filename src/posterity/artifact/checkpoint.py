@@ -68,7 +68,8 @@ class Checkpoint:
             raise ArtifactError(
                 found=f"a checkpoint of another computation in {str(self.path)!r}: other "
                 f"{', '.join(differing[:5])}{' and more' * (len(differing) > 5)}",
-                expected="one of the same data, model, settings and key; or remove that file",
+                expected="one of the same data, model, settings and key",
+                fix="Remove that file to begin anew, or name another checkpoint.",
             )
         if self.unknown:
             warnings.warn(

@@ -65,7 +65,7 @@ class HiddenMarkov(Product):
         if len(sizes) != 1:
             raise StructureError(
                 found=f"blocks {dict(own)!r}",
-                expected="emissions=Plate, initial=Dirichlet, transitions=Plate, of as many states",
+                expected="plates without weights, and a Dirichlet as initial, of as many states",
             )
 
     @classmethod
