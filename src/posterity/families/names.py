@@ -245,7 +245,7 @@ def described(law: PyTree) -> str:
             with np.errstate(all="ignore"):
                 line = law._described(numbers)
         except Exception:  # of tracers, of what is half built: a description is no place to fail
-            line = f"{type(law).__name__}({_shapes(law)})"
+            line = type(law).__name__
         else:
             if line == cut(line):
                 break
@@ -321,12 +321,3 @@ def _numbers(law: PyTree) -> list[str]:
     shown = [f"{m:.3g} ± {s:.2g}" for m, s in zip(mean[:SHOWN], sd[:SHOWN], strict=True)]
     shown = [f"{short_name(n)}={line}" for n, line in zip(labels, shown, strict=False)] or shown
     return [*shown, f"{size - SHOWN} more"] if size > SHOWN else shown
-
-
-def _shapes(law: PyTree) -> str:
-    result = (
-        f"{name}={type(value).__name__}{tuple(getattr(value, 'shape', ()))}"
-        for name, value in law.__dict__.items()
-        if name != LABEL
-    )
-    return ", ".join(result) or "nothing"
