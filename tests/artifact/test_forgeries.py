@@ -447,7 +447,9 @@ def single(part: str) -> Change:
 
 
 LEDGERS: dict[str, tuple[Change, str]] = {
-    "a flag of text": (lambda f: f.fields.update(independent=["no", False, False]), "independent ['no'"),
+    "a flag of text": (
+        lambda f: f.fields.update(independent=["no", False, False]),
+        "independent ['no'"),
     "a flag of numbers": (lambda f: f.fields.update(forgotten=[0, 1, 0]), "forgotten [0, 1, 0]"),
     "flags of nothing": (lambda f: f.fields.update(independent=None), "independent None"),
     "an epoch that is true": (lambda f: f.fields.update(epochs=[True, 1, 2]), "epochs [True"),
@@ -456,7 +458,9 @@ LEDGERS: dict[str, tuple[Change, str]] = {
     "an epoch too large": (lambda f: f.fields.update(epochs=[2**63, 1, 2]), "64 bits"),
     "an epoch of text": (lambda f: f.fields.update(epochs=["0", 1, 2]), "epochs ['0'"),
     "a negative sequence": (lambda f: f.fields.update(sequences=[0, 0, -3]), "sequences [0, 0, -3"),
-    "a sequence of a float": (lambda f: f.fields.update(sequences=[0, 0, 1e3]), "sequences [0, 0, 1000"),
+    "a sequence of a float": (
+        lambda f: f.fields.update(sequences=[0, 0, 1e3]),
+        "sequences [0, 0, 1000"),
     "an epoch too few": (lambda f: f.fields.update(epochs=[0, 1]), "epochs [0, 1]"),
     "a flag too many": (lambda f: f.fields.update(independent=[False] * 4), "independent [False"),
     "sites by number": (lambda f: f.fields.update(sites=[1, 2, 3]), "sites [1, 2, 3]"),

@@ -101,7 +101,7 @@ def test_many_inputs_and_draws_are_seen_in_parts() -> None:
 
 def test_what_cannot_be_predicted() -> None:
     for network, x in [(NETWORK, X[:, :2]), (NETWORK, np.ones(())), (stack([NETWORK] * 2), X)]:
-        with pytest.raises(StructureError, match="inputs of shape|one Network"):
+        with pytest.raises(StructureError, match=r"inputs of shape|one Network"):
             predict(network, x)
     with pytest.raises(ParameterError, match="NaN"):
         predict(NETWORK, X * np.nan)
