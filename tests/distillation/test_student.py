@@ -148,7 +148,7 @@ def test_inputs_that_do_not_fit() -> None:
     assert student.predict(X[:0]).mean.shape == (0, 3)
     scaled = Student(lambda parameters, x: x @ parameters, np.ones((2, 2)),
                      Head("categorical", 2), Scaling(np.zeros(2), np.ones(2)))  # fmt: skip
-    with pytest.raises(StructureError, match="2 numbers of each"):
+    with pytest.raises(StructureError, match="2 numbers each"):
         scaled.predict(np.zeros((3, 5)))
     for network, weights, head in (
         (layers, 3, HEAD),

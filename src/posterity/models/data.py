@@ -118,7 +118,7 @@ def inputs(x: Any, names: Names = None, size: int | None = None) -> np.ndarray:
     if made.ndim < 1 or size not in (None, math.prod(made.shape[1:])):
         raise StructureError(
             found=f"inputs of shape {made.shape}",
-            expected=f"an axis of inputs, as x[None] has, then {size or 'the'} numbers of each",
+            expected=f"an axis of inputs, as x[None] has, then {size or 'the'} numbers each",
         )
     return made
 
