@@ -114,8 +114,7 @@ def _checkpoint(path: Path, value: dict[str, Any], about: Inspection) -> Source:
 
     try:
         position = json.loads(about.provenance["federate"])["position"]
-        trace = value.get("trace")
-        visits = () if trace is None else visits_of(trace, position["errors"])
+        visits = visits_of(value["trace"])
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ArtifactError(
             found=f"a checkpoint {str(path)!r} that cannot be read ({error!r})",
