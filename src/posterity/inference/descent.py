@@ -26,7 +26,7 @@ from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Float, Int, Number, Real
 from posterity.errors import ParameterError
 from posterity.families import ExponentialFamily
-from posterity.inference.joint import is_gaussian
+from posterity.inference.joint import aside, is_gaussian
 from posterity.models.nodes import normal_pairs
 from posterity.runtime.jax_loaded import is_jax
 from posterity.runtime.lazy import jax, jnp
@@ -176,13 +176,9 @@ def beside(q: Any, moved: Bool[Real, ""]) -> Any:
     """
     if not is_gaussian(q):
         return q
-    parts: list[Any] = list(q.parts())
-    rng = np.random.default_rng(0)
     least = np.sqrt(np.finfo(dtype_of(q)).eps)
-    share = q.xp.np.where(moved, least, 0.0)
-    ways = [share * rng.normal(size=part.own_size) for part in parts]
-    own = zip(parts, ways, strict=True)
-    return q.rebuild([part.translate(part.at_noise(way) - part.mean) for part, way in own])
+    way = np.random.default_rng(0).normal(size=q.event_size)
+    return aside(q, q.xp.np.where(moved, least, 0.0) * way)
 
 
 class Descent(NamedTuple):
@@ -383,31 +379,17 @@ def _starts(q: ExponentialFamily, rough: Any) -> Callable[[Any], Any]:
         return lambda number: either(
             number < 1, lambda: q, lambda: rough() * NARROWER ** (number - 1)
         )
-    parts: list[Any] = list(q.parts())
     np_ = q.xp.np
-
-    def narrower(number: Int[Real, ""]) -> Any:
-        return q * NARROWER ** np_.minimum(number, LEVELS)
-
     if not is_gaussian(q):
-        return narrower
-    sizes = [part.own_size for part in parts]
-    enough = max(PLACES, 2 * sum(sizes))  # fewer would lie in a plane
+        return lambda number: q * NARROWER ** np_.minimum(number, LEVELS)
+    size = q.event_size
+    places = normal_pairs(size, max(PLACES, 2 * size))  # fewer would lie in a plane
 
     def start(number: Int[Real, ""]) -> Any:
         about = number - LEVELS - 1
         level = np_.where(about < 0, number, LEVELS // 2 * (1 + about % 2))
-        moved = either(about < 0, lambda: q, lambda: elsewhere(about // 2))
+        moved = either(about < 0, lambda: q, lambda: aside(q, np_.asarray(places)[about // 2]))
         return moved * NARROWER**level
-
-    def elsewhere(place: Int[Real, ""]) -> Any:
-        places = normal_pairs(sum(sizes), enough)
-        scattered = np.split(places, np.cumsum(sizes)[:-1], axis=1)
-        moved = [
-            part.translate(part.at_noise(np_.asarray(own)[place]) - part.mean)
-            for part, own in zip(parts, scattered, strict=True)
-        ]
-        return q.rebuild(moved)
 
     return start
 

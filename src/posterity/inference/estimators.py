@@ -390,7 +390,11 @@ class Reparameterization(Sampling):
         return q.reparameterized
 
     def __call__(self, model: Model, q: Any, records: Records, *, key: KeyArray) -> Any:
-        return _derived(q, lambda q: _draw(model, q, records, self.samples, key)[1].mean()).gradient
+        def mean(q: Any) -> Real:
+            draws = q.sample(key, (self.samples,))
+            return jax.vmap(model.total, (0, None))(draws, records).mean()
+
+        return _derived(q, mean).gradient
 
 
 class VariationalOnlineNewton(Sampling):
@@ -429,13 +433,6 @@ def _derived(q: Q, expectation: Callable[[Q], Real]) -> Expectation:
 
     value, slope = jax.value_and_grad(along)(jnp.asarray(q.natural_parameters))
     return Expectation(value, _natural(q, slope))
-
-
-def _draw(
-    model: Model, q: ExponentialFamily, records: Records, samples: int, key: KeyArray
-) -> tuple[Any, Real]:
-    z = q.sample(key, (samples,))
-    return z, jax.vmap(model.total, (0, None))(z, records)
 
 
 def _antithetic(q: AnyGaussian, samples: int, key: KeyArray) -> Real:
