@@ -411,7 +411,7 @@ class LocalUpdate(Setting):
         end = descend(evaluate, q, cavity, rough=rough, **about)
         convex = numpy and along and model.known_optima == "one" and q.event_size <= ROOTS
         if convex and most and end.finite and end.residual > SLOW and not end.ahead:
-            there = convex_end(evaluate, end.q, cavity, self.temperature)
+            there = convex_end(evaluate, end.q, cavity, self.temperature, model.admits)
             end = descend(evaluate, there, cavity, **about)
         at = end.best.at
         energy = end.best.value / self.temperature
