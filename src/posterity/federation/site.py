@@ -36,7 +36,7 @@ from posterity.federation.messages import (
     Report,
 )
 from posterity.inference.descent import not_finite
-from posterity.inference.estimators import MORE, Evaluator
+from posterity.inference.estimators import Evaluator
 from posterity.inference.joint import is_gaussian
 from posterity.inference.update import LocalUpdate, TrainedApart, exact_factor
 from posterity.models import Model, PredictorModel, Records
@@ -166,24 +166,23 @@ class Site:
         taken = np.asarray(count)
         start: Any = view
         evaluations = 0
-        work = 1
-        while True:
-            new, info = self._run(computed.improve, update, view, records, factor, taken, key)
+        new: Any = factor
+        info: Any = None
+        error = math.inf
+        for finer, work in update.refinements():
+            new, info = self._run(computed.improve, finer, view, records, factor, taken, key)
             if not info.finite:
                 raise not_finite()
             evaluations += work * int(info.evaluations)
             error = float(info.quadrature_error)
             # More nodes help no search that ended at a wall, where values are not finite.
             stuck = float(info.residual) ** 2 / 2 > NODES.near
-            finer = None if error <= NODES.error or stuck else update.finer()
-            if finer is None:
+            if stuck or error <= NODES.error:
                 break
             new = at_rest(new)
             after = view + (new - factor)
             if error <= NODES.of_move * float(after.kl(start)):
                 break
-            update = finer
-            work *= MORE
             if error <= NODES.near:  # continue from the result of fewer nodes
                 view = after
                 factor = new
@@ -330,15 +329,13 @@ class Site:
         """
         records = self._records(update)
         looks = 0
-        work = 2
-        while True:
-            found = self._run(function, update, posterior, records, *others)
-            looks += work
-            finer = update.finer() if float(error(found)) > NODES.error else None
-            if finer is None:
-                return found, looks
-            update = finer
-            work *= MORE
+        found: Any = None
+        for finer, work in update.refinements():
+            found = self._run(function, finer, posterior, records, *others)
+            looks += 2 * work
+            if not float(error(found)) > NODES.error:
+                break
+        return found, looks
 
     def _records(self, update: LocalUpdate) -> Records:
         return self._on_device if update.needs_jax(self.model) else self._in_numpy

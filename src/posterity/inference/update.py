@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
@@ -34,7 +34,7 @@ from posterity.inference.descent import (
     fisher_length,
     safe_step,
 )
-from posterity.inference.estimators import Estimator, Evaluator, Exact
+from posterity.inference.estimators import MORE, Estimator, Evaluator, Exact
 from posterity.models import Model, PredictorModel, Records
 from posterity.runtime.jax_loaded import is_jax
 from posterity.runtime.lazy import jax, jnp
@@ -453,10 +453,16 @@ class LocalUpdate(Setting):
         plain = {"batch_size": None, "dtype": "float64", "domain": estimator.domain}
         return dataclasses.replace(self, estimator=estimator, steps=LOOKS, rate=None, **plain)
 
-    def finer(self) -> "LocalUpdate | None":
-        """Return the update with more nodes, or None if there is none."""
-        finer = self.estimator.finer() if isinstance(self.estimator, Evaluator) else None
-        return None if finer is None else dataclasses.replace(self, estimator=finer)
+    def refinements(self) -> "Iterator[tuple[LocalUpdate, int]]":
+        """Yield the update itself, then with more and more nodes, if there are any, and the
+        multiple of its nodes that each has.
+        """
+        estimator = self.estimator
+        work = 1
+        yield self, work
+        while isinstance(estimator, Evaluator) and (estimator := estimator.finer()) is not None:
+            work *= MORE
+            yield dataclasses.replace(self, estimator=estimator), work
 
     def direction(
         self, model: Model, q: Q, factor: Q, records: Records, *, key: KeyArray | None
