@@ -31,6 +31,19 @@ Y = (RNG.random(25) < expit(X @ [0.5, 1.5])).astype(float)
 MEAN, COVARIANCE = np.array([0.2, 0.5]), np.array([[1.5, 0.3], [0.3, 2.0]])
 
 
+@pytest.mark.parametrize("size", [1.0, 1e6, 1e11])
+@pytest.mark.parametrize("spread", [1.0, 1e6, 1e12, 1e18])
+def test_a_precision_of_one_direction_is_blurred_to_the_last_digits(size, spread):
+    """By the closed form of rank one, where the inverse of ``I + ΛD`` has none."""
+    direction, variance = np.array([1e3, -2.0, 0.7]), spread * np.array([1.0, 3.0, 0.0])
+    message = Normal(size * direction, size * np.outer(direction, direction))
+    (linear, precision), lost = message.blurred(variance[None])
+    within = size * variance @ direction**2
+    assert np.allclose(precision[0], message.precision / (1 + within), rtol=1e-12, atol=0)
+    assert np.allclose(linear[0], message.linear / (1 + within), rtol=1e-12, atol=0)
+    assert np.isclose(lost[0], np.log1p(within), rtol=1e-12, atol=0)
+
+
 class Poisson(PredictorModel):
     """Counts, as a user would write it: in JAX, and not saying its slope."""
 

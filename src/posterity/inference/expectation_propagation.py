@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from posterity.arrays.linear_algebra import root_of_range
 from posterity.arrays.search import newton
 from posterity.arrays.typing import Float
 from posterity.inference.descent import not_finite
@@ -64,18 +65,25 @@ class Normal(NamedTuple):
         linear = self.linear + share * other.linear
         return Normal(linear, self.precision + share * other.precision)
 
-    def blurred(self, variance: Float[np.ndarray, "*m d"]) -> tuple["Normal", np.ndarray]:
+    def blurred(
+        self, variance: Float[np.ndarray, "*m d"], *, rounding: float = 1e-13
+    ) -> tuple["Normal", np.ndarray]:
         """Return the factor of ``c`` where ``β ~ N(c, D)`` has this one, and the log determinant of
         ``I + ΛD``. ``D`` has the diagonals ``variance``, whose leading axes come before those of
-        this Gaussian in the results.
+        this Gaussian in the results. A share ``rounding`` of Λ that stays where D is infinite is
+        taken for none.
         """
         own = np.flatnonzero(variance.any(tuple(range(variance.ndim - 1))))
         spread = variance[..., None, own]
         both = np.concatenate([self.precision, self.linear[..., None]], -1)
-        inner = np.eye(len(own)) + self.precision[..., own[:, None], own] * spread
-        solved = np.linalg.solve(inner, both[..., own, :])
-        left = both - (self.precision[..., own] * spread) @ solved
-        left[..., own, :] = solved  # the same, without the rounding of a difference
+        # By a root, so that what a singular Λ lacks is exactly nothing, however large D is.
+        root, inverse = root_of_range(self.precision[..., own[:, None], own])
+        inner = np.eye(len(own)) + (np.swapaxes(root, -1, -2) * spread) @ root
+        along = inverse @ both[..., own, :]
+        turned = np.swapaxes(along[..., :-1], -1, -2)
+        apart = both - turned @ along  # of the other coordinates alone, or rounding
+        apart = np.where(np.abs(apart) > rounding * np.abs(both), apart, 0.0)
+        left = apart + turned @ np.linalg.solve(inner, along)
         return Normal(left[..., -1], left[..., :-1]), np.linalg.slogdet(inner)[1]
 
     @property
