@@ -16,13 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.arrays.search import Point, Rule, Search
-from posterity.entries import Entry
 from posterity.errors import PosterityError
 from posterity.federation.driver import Federation
 from posterity.federation.factors import canonical
 from posterity.federation.messages import Part, Report
 from posterity.federation.newton import Newton, applies, newton_of
-from posterity.federation.state import State, contributing, distance, measures
+from posterity.federation.state import State, contributing, distance, measures, revised
 
 TINY = 1e-300
 """Length of a direction from which it is not zero."""
@@ -317,11 +316,8 @@ def without(state: State, members: Sequence[str]) -> Any:
 
 def with_factors(state: State, factors: Mapping[str, Any]) -> State:
     """Return the state with these factors in place of the sites' own."""
-    entries = dict(state.entries)
-    for site, factor in factors.items():
-        before = entries.get(site, Entry(0, 0, factor))
-        entries[site] = Entry(before.epoch, before.sequence + 1, factor, False)
-    return state.with_entries(entries)
+    own = {site: revised(state, site, factor, False) for site, factor in factors.items()}
+    return state.with_entries(state.entries | own)
 
 
 def _between(before: _Place, after: _Place) -> _Pair:

@@ -175,15 +175,9 @@ class Run(Position):
         """Return the run after as many sweeps as convergence takes, at most ``sweeps``. Errors are
         those of ``advance``.
         """
-
-        def follow(at: Progress) -> None:
-            assert progress is not None, "someone follows"
-            run = at.result._under(self.schedule)
-            progress(dataclasses.replace(at, partial=lambda: run))
-
         run = self._under(Sequential())
         try:
-            run = run.converge(steps=sweeps, progress=None if progress is None else follow)
+            run = run.converge(steps=sweeps, progress=progress)
         except BaseException as error:
             left = getattr(error, "run", run)
             error.run = left._under(self.schedule)  # type: ignore[attr-defined]

@@ -157,7 +157,9 @@ class Evaluator(Estimator):
         the difference between the two sums is at least the error of the first.
         """
 
-    def curved(self, model: Model, q: ExponentialFamily, records: Records) -> Curved:
+    def curved(
+        self, model: Model, q: ExponentialFamily, records: Records, *, otherwise: Flag = False
+    ) -> Curved:
         """Return the expectation and its derivatives in the means of Gaussian parts.
 
         Call it within ``jax.enable_x64(True)``.
@@ -165,7 +167,7 @@ class Evaluator(Estimator):
 
         def at(mean: Float[Real, " d"]) -> tuple[Any, Expectation]:
             moved = moved_to(q, mean)
-            expected = self.evaluate(model, moved, records)
+            expected = self.evaluate(model, moved, records, otherwise=otherwise)
             return slope_in_mean(moved, expected.gradient), expected
 
         mean = jnp.asarray(joint_mean(q))
@@ -324,9 +326,11 @@ class PredictorQuadrature(Nodal):
         x, value, slope, bend = self._along(model, q, records, otherwise)
         return Expectation(value, q.at_mean(slope @ x, q.gram(x, bend)))
 
-    def curved(self, model: PredictorModel, q: AnyGaussian, records: Records) -> Curved:
+    def curved(
+        self, model: PredictorModel, q: AnyGaussian, records: Records, *, otherwise: Flag = False
+    ) -> Curved:
         """Return the expectation with the whole curvature ``-Σ E[ℓ''] x xᵀ`` in the mean."""
-        x, value, slope, bend = self._along(model, q, records, False)
+        x, value, slope, bend = self._along(model, q, records, otherwise)
         expected = Expectation(value, q.at_mean(slope @ x, q.gram(x, bend)))
         return Curved(expected, slope @ x, gram(x, bend))
 

@@ -184,13 +184,10 @@ def _cut(
     used = {alike.get(own, own) for own in used}
     for own in sorted(used - {z}, reverse=True):
         others = used - {own}
-        if z in others or not _needs(z, _needed(steps, {own}, others)):
+        alone = _needed(steps, {own}, others)
+        if z in others or not any(z in arguments for _, arguments, _ in alone):
             used = others
     return [(own, shapes[own]) for own in sorted(used)]
-
-
-def _needs(place: int, steps: Sequence[Step]) -> bool:
-    return any(place in arguments for _, arguments, _ in steps)
 
 
 def _is_affine(equation: Any, arguments: Sequence[int], affine: set, predictors: set) -> bool:
