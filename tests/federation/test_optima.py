@@ -24,7 +24,6 @@ from posterity.federation.status import parts_needed, status_from
 from posterity.graphs import ring
 from posterity.inference.descent import NARROWER
 from posterity.inference.estimators import Nodal
-from posterity.inference.update import LocalUpdate
 from posterity.models import FunctionModel, LogisticRegression
 from tests.federation.examples import square
 
