@@ -20,6 +20,7 @@ from posterity.inference.pooling import PartialPooling, marginal
 from posterity.models import (
     LinearRegression,
     LogisticRegression,
+    PoissonRegression,
     PredictorModel,
     Records,
     hierarchical,
@@ -42,6 +43,16 @@ def test_a_precision_of_one_direction_is_blurred_to_the_last_digits(size, spread
     assert np.allclose(precision[0], message.precision / (1 + within), rtol=1e-12, atol=0)
     assert np.allclose(linear[0], message.linear / (1 + within), rtol=1e-12, atol=0)
     assert np.isclose(lost[0], np.log1p(within), rtol=1e-12, atol=0)
+
+
+def test_counts_of_hundred_thousands_have_a_message():
+    """Steps from zero lead where rates overflow."""
+    rng = np.random.default_rng(0)
+    x = np.c_[np.ones(200), rng.normal(size=200)]
+    records = Records.of((x, rng.poisson(np.exp(x @ [12.0, -0.7])).astype(float)))
+    model, _ = hierarchical(PoissonRegression(), Gaussian.from_standard(MEAN, COVARIANCE), True)
+    message = Likelihood(model, records).message(np.zeros(2), COVARIANCE)
+    assert np.allclose(message.mean, [12.0, -0.7], atol=1e-3)
 
 
 class Poisson(PredictorModel):

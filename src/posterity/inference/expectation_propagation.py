@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.arrays.linear_algebra import root_of_range
-from posterity.arrays.search import newton
+from posterity.arrays.search import newton, step_by_curvature
 from posterity.arrays.typing import Float
 from posterity.inference.descent import not_finite
 from posterity.models import LinearRegression, PersonalRegression, Records
@@ -179,8 +179,7 @@ class Likelihood:
         def step(beta: Vector) -> tuple[Vector, float]:
             slope, bend = self._derivatives(x @ beta)
             gradient = prior.linear - prior.precision @ beta + x.T @ slope
-            move = np.linalg.solve(prior.precision + (x.T * bend) @ x, gradient)
-            return move, float(gradient @ move)
+            return step_by_curvature(gradient, prior.precision + (x.T * bend) @ x)
 
         def value(beta: Vector) -> float:
             return self._posterior(prior, beta)
