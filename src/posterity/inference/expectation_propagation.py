@@ -212,5 +212,7 @@ class Likelihood:
 
 
 def in_float64(model: Any) -> contextlib.AbstractContextManager[Any]:
-    """Return a context in which the model's functions of NumPy arrays compute in float64."""
-    return contextlib.nullcontext() if model.in_numpy else jax.enable_x64(True)
+    """Return a context in which the model's functions of NumPy arrays compute in float64, silently
+    where they overflow.
+    """
+    return np.errstate(all="ignore") if model.in_numpy else jax.enable_x64(True)
