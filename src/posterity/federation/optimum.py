@@ -22,6 +22,7 @@ from posterity.federation.factors import canonical
 from posterity.federation.messages import Part, Report
 from posterity.federation.newton import Newton, applies, newton_of
 from posterity.federation.state import State, contributing, distance, measures, revised
+from posterity.inference.descent import FAR, LEVELS, NARROWER
 
 TINY = 1e-300
 """Length of a direction from which it is not zero."""
@@ -135,7 +136,7 @@ class Descent:
         """Return the end of steps until less than ``tolerance`` nats are left even if the free
         energy is as flat as can be told. Raises SiteError if a site fails where they begin.
         """
-        search = Search.of(self.point(self.place(self.begun)))
+        search = Search.of(self.first())
         while not (search.done or self.is_over(search.best, tolerance)):
             if self.looks >= self.effort.most or self.spent >= self.effort.budget:
                 return self.ended(search.best, math.nan)
@@ -162,6 +163,22 @@ class Descent:
         self.pairs = self.pairs if not self.plain else []
         self.plain = True
         return Search.of(self.point(best.at))
+
+    def first(self) -> Point:
+        """Return the state where the steps begin. If that is so wide that log likelihoods have no
+        useful expectations, it is the best of narrower members about the same mean.
+        """
+        best = self.point(self.place(self.begun))
+        q: Any = self.begun.posterior
+        for level in range(1, LEVELS + 1):
+            if best.finite and best.squared <= FAR:
+                break
+            narrow = started_at(self.begun, q * NARROWER**level, self.members)
+            there = self.tried(best.at, narrow)
+            if best.finite and not there.value < best.value:
+                break
+            best = there if there.finite else best
+        return best
 
     def is_over(self, best: Point, tolerance: float) -> bool:
         """Return whether the steps are at their end: less is left than can be told, or than sums
