@@ -180,9 +180,7 @@ def proceed(
     if checkpoint is not None:
         return kept(run, checkpoint, most, converge, progress)
     with one_thread(run.agreement.prior.event_size, max(run.federation.records.values())):
-        while not run.is_at_goal(most, converge):
-            run = run.towards(most, converge, progress)
-    return run
+        return run.until(most, converge, progress)
 
 
 def start(

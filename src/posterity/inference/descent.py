@@ -424,8 +424,6 @@ def convex_end(
         return type(q)._of(precision_mean=own @ mean, precision=precision), root
 
     def energy(free: np.ndarray) -> tuple[float, np.ndarray]:
-        if not (free[size:][kept[0] == kept[1]] > 0).all():
-            return np.inf, free
         there, root = member(free)
         point, _ = _look(evaluate, there, cavity, temperature, admits, q, np.asarray(False))
         slope = -temperature * point.direction
