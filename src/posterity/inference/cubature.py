@@ -29,6 +29,7 @@ from posterity.inference.estimators import (
     over_records,
 )
 from posterity.inference.joint import (
+    event_of,
     is_gaussian,
     joint_mean,
     pieces,
@@ -333,7 +334,7 @@ class Cubature(Nodal):
         """Return the predictors if records have few, else None; check what the model returns."""
         predictors = predictors_of(model, q, records)
         if predictors is not None:
-            jax.eval_shape(model.total, q.join_event(pieces(q, joint_mean(q))), records)
+            jax.eval_shape(model.total, event_of(q, joint_mean(q)), records)
         return predictors
 
     def _seen(

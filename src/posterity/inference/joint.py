@@ -42,6 +42,11 @@ def moved_to(q: ExponentialFamily, mean: Float[Real, " d"]) -> Any:
     )
 
 
+def event_of(q: ExponentialFamily, vector: Float[Real, " d"]) -> Any:
+    """Return the event of these coordinates, those of all parts in one vector."""
+    return q.join_event(pieces(q, vector))
+
+
 def aside(q: ExponentialFamily, noise: Float[Real, " d"]) -> Any:
     """Return the distribution with its mean moved to the event of this standard normal noise."""
     pairs = zip(_parts(q), pieces(q, noise), strict=True)

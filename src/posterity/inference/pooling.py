@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from posterity.arguments import at_least
+from posterity.arrays.linear_algebra import outer
 from posterity.arrays.tree import static
 from posterity.arrays.typing import Float
 from posterity.errors import ParameterError, UsageError
@@ -344,11 +345,12 @@ def marginal(
     within = own[:, None], own
     w = shrunk.precision[:, *within]
     u = pull[:, own]
-    second = u[:, :, None] * u[:, None, :] + around[:, *within]
+    second = outer(u) + around[:, *within]
     own_variance = variance[:, own]
     slope = own_variance * np.diagonal(second - w, axis1=1, axis2=2)
-    both = own_variance[:, :, None] * own_variance[:, None, :]
-    curvature = both * (2 * w**2 - 4 * second * w) + 2 * slope[:, :, None] * np.eye(len(own))
+    curvature = outer(own_variance) * (2 * w**2 - 4 * second * w) + 2 * slope[:, :, None] * np.eye(
+        len(own)
+    )
     linear = pull + shrunk.precision @ mean
     return Marginal(value / 2, slope, curvature, linear, shrunk.precision)
 

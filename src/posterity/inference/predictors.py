@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from posterity.families import ExponentialFamily
-from posterity.inference.joint import pieces
+from posterity.inference.joint import event_of
 from posterity.models import Model, Records
 from posterity.models.nodes import AXES
 from posterity.runtime.lazy import jax, jnp
@@ -85,7 +85,7 @@ def predictors_of(model: Model, q: ExponentialFamily, records: Records) -> Predi
 
     def alone(z: Any, *record: Any) -> Any:
         one = jax.tree.unflatten(tree, [leaf[None] for leaf in record])
-        (value,) = model.log_likelihood(q.join_event(pieces(q, z)), one)
+        (value,) = model.log_likelihood(event_of(q, z), one)
         return value
 
     like = [jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype) for leaf in leaves]

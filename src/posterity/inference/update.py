@@ -34,7 +34,7 @@ from posterity.inference.descent import (
     fisher_length,
     safe_step,
 )
-from posterity.inference.estimators import MORE, Estimator, Evaluator, Exact
+from posterity.inference.estimators import Estimator, Evaluator, Exact, Nodal
 from posterity.models import Model, PredictorModel, Records
 from posterity.runtime.jax_loaded import is_jax
 from posterity.runtime.lazy import jax, jnp
@@ -457,12 +457,10 @@ class LocalUpdate(Setting):
         """Yield the update itself, then with more and more nodes, if there are any, and the
         multiple of its nodes that each has.
         """
-        estimator = self.estimator
-        work = 1
-        yield self, work
-        while isinstance(estimator, Evaluator) and (estimator := estimator.finer()) is not None:
-            work *= MORE
-            yield dataclasses.replace(self, estimator=estimator), work
+        yield self, 1
+        if isinstance(self.estimator, Nodal):
+            for estimator, work in self.estimator.finer():
+                yield dataclasses.replace(self, estimator=estimator), work
 
     def direction(
         self, model: Model, q: Q, factor: Q, records: Records, *, key: KeyArray | None
