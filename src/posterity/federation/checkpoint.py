@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from posterity.federation.run import Run
 from posterity.federation.schedules import Pending
 from posterity.federation.state import Visit
 from posterity.ledger import Ledger
+from posterity.runtime.files import AnyPath
 from posterity.runtime.interrupts import deferred
 from posterity.runtime.sharing import SharedMap
 from posterity.status import ProgressCallback
@@ -25,7 +25,7 @@ DATA = "data of site {!r}"
 
 def kept(
     run: Run,
-    path: str | os.PathLike[str],
+    path: AnyPath,
     steps: int,
     converged: bool,
     progress: ProgressCallback | None = None,

@@ -3,10 +3,9 @@
 import contextlib
 import dataclasses
 import math
-import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from posterity.arguments import NATURAL, POSITIVE, Constraint
 from posterity.arrays.keys import fold_in, plain
@@ -19,7 +18,14 @@ from posterity.errors import ConvergenceWarning, LedgerError, PosterityError, Us
 from posterity.families import ExponentialFamily
 from posterity.families.checks import check_proper
 from posterity.families.names import some
-from posterity.federation.agreement import RESTART_BUDGET, Agreement
+from posterity.federation.agreement import (
+    RESTART_BUDGET,
+    Agreement,
+    AnyModel,
+    Columns,
+    OnError,
+    Personal,
+)
 from posterity.federation.checkpoint import kept
 from posterity.federation.driver import Federation
 from posterity.federation.fitting import check_fit
@@ -35,10 +41,13 @@ from posterity.ledger import Ledger
 from posterity.models import Model, Records
 from posterity.models.records import joined
 from posterity.models.tables import in_common
+from posterity.runtime.files import AnyPath
 from posterity.runtime.lazy import jax
 from posterity.runtime.tracing import as_found
 from posterity.status import ProgressCallback
 
+AnyPrior = ExponentialFamily | Ledger | AnyPath
+"""A prior, a ledger to continue from, or a file of either."""
 PINNED = 8
 """Number of records at which a likelihood is traced, to see whether it has changed."""
 SCHEDULE = Constraint(
@@ -53,22 +62,22 @@ SITES = Constraint(
 @as_found()
 def federate(
     sites: Mapping[str, Any],
-    model: Model | Callable[[Any, Any], Any],
-    prior: ExponentialFamily | Ledger | str | os.PathLike[str],
+    model: AnyModel,
+    prior: AnyPrior,
     *,
     schedule: Schedule | None = None,
     steps: int | None = None,
     tolerance: float | None = None,
     update: LocalUpdate | None = None,
     weights: Mapping[str, float] | None = None,
-    personal: bool | Sequence[int | str] | Mapping[Any, float] = False,
-    own: Sequence[int | str] = (),
-    on_error: Literal["raise", "pass"] = "raise",
+    personal: Personal = False,
+    own: Columns = (),
+    on_error: OnError = "raise",
     restarts: int | None = None,
     restart_budget: float = RESTART_BUDGET,
     key: KeyArray | None = None,
     progress: ProgressCallback | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: AnyPath | None = None,
 ) -> Run:
     """Fit one posterior by local updates of sites that keep their data private.
 
@@ -170,7 +179,7 @@ def proceed(
     converge: bool,
     *,
     progress: ProgressCallback | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: AnyPath | None = None,
 ) -> Run:
     """Return the run after ``steps`` steps in total or, with ``converge``, at convergence. Without
     ``steps`` it ends at convergence or after a hundred rounds. It resumes from a checkpoint if one
@@ -185,16 +194,16 @@ def proceed(
 
 def start(
     sites: Mapping[str, Any],
-    model: Model | Callable[[Any, Any], Any],
-    prior: ExponentialFamily | Ledger | str | os.PathLike[str],
+    model: AnyModel,
+    prior: AnyPrior,
     *,
     schedule: Schedule | None = None,
     update: LocalUpdate | None = None,
     weights: Mapping[str, float] | None = None,
-    personal: bool | Sequence[int | str] | Mapping[Any, float] = False,
-    own: Sequence[int | str] = (),
+    personal: Personal = False,
+    own: Columns = (),
     tolerance: float | None = None,
-    on_error: Literal["raise", "pass"] = "raise",
+    on_error: OnError = "raise",
     restarts: int | None = None,
     restart_budget: float = RESTART_BUDGET,
     key: KeyArray | None = None,

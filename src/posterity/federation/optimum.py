@@ -353,13 +353,13 @@ def _direction(fixed: Any, factor: Any) -> Any:
 
 def _inner(q: Any, one: np.ndarray, other: np.ndarray) -> float:
     """Return the product of two steps in the Fisher metric at ``q``, by polarisation."""
-    sizes = [math.sqrt(float(q.squared_length(q.with_natural_parameters(v)))) for v in (one, other)]
+
+    def squared(step: np.ndarray) -> float:
+        return float(q.squared_length(q.with_natural_parameters(step)))
+
+    sizes = [math.sqrt(squared(step)) for step in (one, other)]
     if not min(sizes) > TINY:
         return 0.0
     first = one / sizes[0]
     second = other / sizes[1]
-    squares = [
-        float(q.squared_length(q.with_natural_parameters(v)))
-        for v in (first + second, first - second)
-    ]
-    return sizes[0] * sizes[1] * (squares[0] - squares[1]) / 4
+    return math.prod(sizes) * (squared(first + second) - squared(first - second)) / 4

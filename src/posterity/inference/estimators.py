@@ -323,45 +323,46 @@ class PredictorQuadrature(Nodal):
         self, model: PredictorModel, q: AnyGaussian, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
         """Return ``Σ E[ℓ]`` and its gradient, from ``Σ E[ℓ'] x`` and ``-Σ E[ℓ''] x xᵀ``."""
-        x, value, slope, bend = self._along(model, q, records, otherwise)
-        return Expectation(value, q.at_mean(slope @ x, q.gram(x, bend)))
+        return self._along(model, q, records, otherwise)[0]
 
     def curved(
         self, model: PredictorModel, q: AnyGaussian, records: Records, *, otherwise: Flag = False
     ) -> Curved:
         """Return the expectation with the whole curvature ``-Σ E[ℓ''] x xᵀ`` in the mean."""
-        x, value, slope, bend = self._along(model, q, records, otherwise)
-        expected = Expectation(value, q.at_mean(slope @ x, q.gram(x, bend)))
+        expected, x, slope, bend = self._along(model, q, records, otherwise)
         return Curved(expected, slope @ x, gram(x, bend))
 
     def _along(
         self, model: PredictorModel, q: AnyGaussian, records: Records, otherwise: Flag
-    ) -> tuple[Any, Any, Any, Any]:
-        """Return ``x``, ``Σ E[ℓ]``, and per record ``E[ℓ']`` and ``-E[ℓ'']``, all weighted."""
+    ) -> tuple[Expectation, Any, Any, Any]:
+        """Return the expectation, ``x``, and per record ``E[ℓ']`` and ``-E[ℓ'']``, weighted."""
         x, y = records.data
         np_ = q.xp.np
         weights = records.weights
         x = x.astype(dtype_of(q), copy=False)
         mean, variance = q.predictor(x)
         by_default = self.nodes == PREDICTOR_NODES
-        if by_default and (known := model.predictor_expectation(mean, variance, y)) is not None:
-            value, slope, bend = known
-            return x, weights @ value, weights * slope, -weights * bend
-        deviation = np_.sqrt(variance)
-        epsilon, chances = normal_nodes(self.nodes, deviation.dtype)
-        chances = self._of_half(chances, otherwise)
-        sums = np_.stack([chances, chances * epsilon])
+        known = model.predictor_expectation(mean, variance, y) if by_default else None
+        if known is None:
+            deviation = np_.sqrt(variance)
+            epsilon, chances = normal_nodes(self.nodes, deviation.dtype)
+            chances = self._of_half(chances, otherwise)
+            sums = np_.stack([chances, chances * epsilon])
 
-        def along_nodes(mean: Real, deviation: Real, y: Real) -> Any:
-            # Shape (nodes, records): the fastest layout for a compiled sum over nodes.
-            predictor = mean + deviation * epsilon[:, None]
-            values, slopes = model.predictor_value_and_slope(predictor, y)
-            return chances @ values, *(sums @ slopes)
+            def along_nodes(mean: Real, deviation: Real, y: Real) -> Any:
+                # Shape (nodes, records): the fastest layout for a compiled sum over nodes.
+                predictor = mean + deviation * epsilon[:, None]
+                values, slopes = model.predictor_value_and_slope(predictor, y)
+                return chances @ values, *(sums @ slopes)
 
-        value, slope, bend = in_parts(along_nodes, (mean, deviation, y), self.nodes)
-        # If x = 0 the deviation is zero, and the curvature is later multiplied by zero.
-        bend = bend / np_.where(deviation > 0, deviation, 1.0)
-        return x, weights @ value, weights * slope, -weights * bend
+            value, slope, bend = in_parts(along_nodes, (mean, deviation, y), self.nodes)
+            # If x = 0 the deviation is zero, and the curvature is later multiplied by zero.
+            known = value, slope, bend / np_.where(deviation > 0, deviation, 1.0)
+        value, slope, bend = known
+        slope = weights * slope
+        bend = -weights * bend
+        expected = Expectation(weights @ value, q.at_mean(slope @ x, q.gram(x, bend)))
+        return expected, x, slope, bend
 
 
 class Sampling(Estimator):

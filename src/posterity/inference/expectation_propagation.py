@@ -55,6 +55,11 @@ class Normal(NamedTuple):
         return cls(linear, np.diag(precision) if law.diagonal else precision)
 
     @classmethod
+    def nothing(cls, size: int) -> "Normal":
+        """Return the factor of so many coordinates that tells nothing of them."""
+        return cls(np.zeros(size), np.zeros((size, size)))
+
+    @classmethod
     def matched(cls, mean: Vector, covariance: Matrix, *, diagonal: bool) -> "Normal":
         """Return the Gaussian with these moments, or with the covariance's diagonal only."""
         precision = np.linalg.inv(np.diag(np.diagonal(covariance)) if diagonal else covariance)

@@ -257,9 +257,8 @@ class _Site:
             return 0.0
         deviation = np.sqrt(np.diagonal(self.spread.covariance))
         law = self.coefficients
-        zero = np.zeros((len(self.own), len(self.own)))
-        shared = Normal(0 * law.mean, 0 * law.precision)
-        spread = Normal(zero[0], zero)
+        shared = Normal.nothing(len(law.linear))
+        spread = Normal.nothing(len(self.own))
         for away in (EFFORT.aside * deviation, -EFFORT.aside * deviation):
             place = self.spread.mean + away
             try:
@@ -365,7 +364,7 @@ def own_law(
     coefficients = Normal.of(shared.coefficients)
     own = np.array(model.personal)
     size = len(coefficients.linear)
-    message = Normal(np.zeros(size), np.zeros((size, size)))
+    message = Normal.nothing(size)
     if records is not None and records.size:
         covariance = coefficients.covariance
         covariance[own, own] += np.exp(2 * shared.log_spread.mean)

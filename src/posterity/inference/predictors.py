@@ -197,11 +197,9 @@ def _is_affine(equation: Any, arguments: Sequence[int], affine: set, predictors:
     known = bool(predictors & {*arguments})
     if name in ("add", "sub", "add_any"):
         return len(affine & {*arguments}) > 1 or not known
-    if name in CONTRACTIONS:
-        return sum(own) == 1
-    if known:
+    if known and name not in CONTRACTIONS:
         return False
-    if name == "mul":
+    if name in (*CONTRACTIONS, "mul"):
         return sum(own) == 1
     if name in ("div", *SHAPES):
         floats = all(jnp.issubdtype(v.aval.dtype, jnp.floating) for v in equation.outvars)

@@ -192,8 +192,7 @@ class Effects:
     @property
     def _nothing(self) -> Normal:
         """The message of a site without records."""
-        size = len(self.names)
-        return Normal(np.zeros(size), np.zeros((size, size)))
+        return Normal.nothing(len(self.names))
 
     @property
     def _ahead(self) -> Any:
