@@ -7,7 +7,6 @@ of them with a :class:`Failure`. No message contains records.
 
 import dataclasses
 import functools
-import hashlib
 import json
 import math
 from numbers import Real
@@ -24,7 +23,7 @@ from posterity.artifact.artifact import from_bytes, to_bytes
 from posterity.artifact.container import no_number
 from posterity.errors import ArtifactError, PosterityError
 from posterity.families import ExponentialFamily
-from posterity.runtime.jax_loaded import is_jax
+from posterity.runtime.fingerprint import digest
 
 MOST_BYTES = 2**30
 """Size of the largest message that is read."""
@@ -56,8 +55,7 @@ class Question(Message):
     @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of the question's type and fields, which include the site."""
-        values = [getattr(self, field.name) for field in dataclasses.fields(self)]
-        return _digest([type(self).__name__], *values)
+        return digest(self)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -219,8 +217,8 @@ class Token:
         """SHA-256 of the token's fields without the agreement, which is the same for all tokens of
         a chain, and the seals; ``previous`` links the tokens of an epoch to a chain.
         """
-        place = *self.epoch, self.sequence, self.sender, self.previous
-        return _digest(place, self.exact_sum)
+        place = self.epoch, self.sequence, self.sender, self.previous
+        return digest((*place, *leaves(self.exact_sum)))
 
 
 ANSWER_TO: dict[type, type] = {Improve: Improvement, Measure: Report, DescribeOwn: OwnParameters}
@@ -311,28 +309,6 @@ def loads(content: bytes, *, most: int = MOST_BYTES) -> Any:
     except UNREADABLE as error:
         found = f"a message that cannot be read ({error})"
         raise _foreign(found, "one that a site sent") from error
-
-
-def _digest(plain: Any, *values: Any) -> str:
-    """Return SHA-256 of plain values, parameters of families, sums of them, and random keys."""
-    told = [*plain]
-    content = []
-    for value in values:
-        if isinstance(value, keys.Words) or is_jax(value):
-            words = keys.data(value)
-            told += [keys.generator(value), ("ArrayImpl", [words.shape])]
-            content.append(words)
-        elif isinstance(value, ExponentialFamily | TreeSum):
-            parts = [np.asarray(leaf) for leaf in leaves(value)]
-            of = value.value if isinstance(value, TreeSum) else value
-            told.append((type(of).__name__, [part.shape for part in parts]))
-            content += parts
-        else:
-            told.append(value)
-    sha = hashlib.sha256(repr(told).encode())
-    for part in content:
-        sha.update(part.tobytes())
-    return sha.hexdigest()
 
 
 def _types(values: Any) -> tuple[type, ...]:
