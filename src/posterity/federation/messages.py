@@ -139,10 +139,11 @@ class Report(Answer):
 
     ``direction`` is ``∇_μ E_q[log likelihood]/α - η``, the site's remaining natural gradient, and
     ``variance`` the expected squared Fisher length of its noise. As part ``noiseless`` it is that
-    of the line search, with its value. ``value`` is ``E_q[log likelihood]/α`` in nats; as part
-    ``rough``, at the mean of a Gaussian. As a function of the means of Gaussian parts, it has the
-    derivative ``slope`` (d,), and ``curvature`` (d, d) is minus the second one. ``fixed_point`` is
-    the factor after one undamped step. ``elsewhere`` (m,) are values at other members
+    of the line search, with its value, and as part ``curvature`` it leads to the fixed point.
+    ``value`` is ``E_q[log likelihood]/α`` in nats; as part ``rough``, at the mean of a Gaussian. As
+    a function of the means of Gaussian parts, it has the derivative ``slope`` (d,), and
+    ``curvature`` (d, d) is minus the second one. ``fixed_point`` is the factor after one undamped
+    step. ``elsewhere`` (m,) are values at other members
     (:func:`posterity.federation.elsewhere.looked_at`).
     ``quadrature_error`` is the estimated displacement of the posterior, in nats, by the error of
     sums over nodes, and ``evaluations`` counts as in an :class:`Improvement`.

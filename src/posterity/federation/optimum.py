@@ -200,11 +200,7 @@ class Descent:
         self.spent += sum(report.evaluations for report in reports) / max(len(reports), 1)
         q: Any = state.posterior
         newton = newton_of(self.constant, q, reports) if self.joint else None
-        each: dict[str, Any]
-        if self.joint:
-            each = {r.site: _direction(r.fixed_point, state.factor(r.site)) for r in reports}
-        else:
-            each = {r.site: r.direction for r in reports}
+        each: dict[str, Any] = {report.site: report.direction for report in reports}
         error = math.fsum(report.quadrature_error for report in reports)
         if self.federation.agreement.update.pools:
             error = 0.0  # that of messages displaces the optimum, and is a caveat
@@ -345,10 +341,6 @@ def _between(before: _Place, after: _Place) -> _Pair:
         new.mean_parameters - old.mean_parameters,
         before.gradient.natural_parameters - after.gradient.natural_parameters,
     )
-
-
-def _direction(fixed: Any, factor: Any) -> Any:
-    return None if fixed is None else fixed - factor
 
 
 def _inner(q: Any, one: np.ndarray, other: np.ndarray) -> float:

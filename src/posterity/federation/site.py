@@ -206,21 +206,22 @@ class Site:
         known: dict[str, Any] = {}
         errors = [0.0]
         searched = self._evaluator
+        if "curvature" in parts:
+            found, error = self._curvature(posterior, factor)
+            known |= found
+            errors.append(error)
         if "noiseless" in parts or "gradient" in parts:
             if searched is not None and ("noiseless" in parts or not self.update.noisy):
-                known, error = self._noiseless(searched, posterior, factor)
+                found, error = self._noiseless(searched, posterior, factor)
             else:
-                known, error = self._gradient(posterior, factor, samples, key)
+                found, error = self._gradient(posterior, factor, samples, key)
+            known |= found
             errors.append(error)
         if "rough" in parts:
             known |= self._rough(posterior)
         if "elsewhere" in parts:
             values = [self._value(member) for member in looked_at(self.agreement, posterior)]
             known |= {"elsewhere": values_elsewhere(values)}
-        if "curvature" in parts:
-            curvature, error = self._curvature(posterior)
-            known |= curvature
-            errors.append(error)
         return Report(self.name, quadrature_error=max(errors), **known)
 
     def _gradient(
@@ -305,7 +306,7 @@ class Site:
         )
         return seen, looks
 
-    def _curvature(self, posterior: ExponentialFamily) -> tuple[dict[str, Any], float]:
+    def _curvature(self, posterior: Any, factor: Any) -> tuple[dict[str, Any], float]:
         """Return the report's curvature parts, with enough nodes, and the remaining error."""
         update = self._evaluator
         if update is None:
@@ -319,7 +320,7 @@ class Site:
         if not all(np.isfinite(part).all() for part in parts):
             return {}, 0.0
         known = {"value": float(value), "fixed_point": fixed, "slope": slope, "curvature": bend}
-        return {**known, "evaluations": looks}, float(error)
+        return {**known, "direction": fixed - factor, "evaluations": looks}, float(error)
 
     def _by_enough_nodes(
         self, function: Any, update: Any, posterior: Any, *others: Any, error: Callable[[Any], Any]

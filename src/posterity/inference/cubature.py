@@ -342,11 +342,11 @@ class Cubature(Nodal):
     ) -> tuple[Expectation, Any, Any]:
         """Return the expectation by sums over all parameters, nodes ``ε`` and ``∇_ε f`` (m, d)."""
         parts: Any = q.parts()
-        sizes = [part.own_size for part in parts]
-        pairs = self.number(sum(sizes)) // 2
-        nodes, others = (normal_pairs(sum(sizes), pairs, seed) for seed in (0, 1))
+        size = q.event_size
+        pairs = self.number(size) // 2
+        nodes, others = (normal_pairs(size, pairs, seed) for seed in (0, 1))
         nodes = jnp.where(otherwise, others, nodes)
-        noise = jnp.split(nodes, np.cumsum(sizes)[:-1], axis=1)
+        noise = pieces(q, nodes)
 
         def value(noise: list[Any], records: Records) -> Any:
             events = [part.at_noise(own) for part, own in zip(parts, noise, strict=True)]
