@@ -180,9 +180,8 @@ def _precision(law: Any) -> np.ndarray:
 
 
 def _like(law: Any, linear: np.ndarray, square: np.ndarray, names: Any, site: str) -> Any:
-    """Return a distribution of the same family; a StructureError if that is impossible."""
-    correlated = np.count_nonzero(square - np.diag(np.diagonal(square)))
-    if not getattr(law, "gaussian", False) or (law.diagonal and correlated):
+    """Return a Gaussian of the same family; a StructureError if that is impossible."""
+    if law.diagonal and np.count_nonzero(square - np.diag(np.diagonal(square))):
         raise _unlike(site)
     square = np.diagonal(square).copy() if law.diagonal else (square + square.T) / 2
     return type(law)._of(precision_mean=linear, precision=square).named(names)

@@ -21,6 +21,7 @@ from posterity.tabular.recipe_model import (
     CHANCES,
     bounded,
     cumulative,
+    in_own_unit,
     log_hazard,
     log_ratio,
     surviving,
@@ -64,9 +65,8 @@ def predictor(posterior: Any, data: Design) -> Predictor:
     weights, parts, names = gaussians(posterior)
     x = data.x[:, order(data.names, names or data.names, "the table", "the posterior")]
     with one_thread(x.shape[1], len(x)):
-        mean = np.stack([x @ np.asarray(q.mean) for q in parts])
-        deviation = np.stack([_deviation(q, x) for q in parts])
-    return Predictor(weights, mean + data.shift, deviation)
+        mean, variance = map(np.stack, zip(*(q.predictor(x) for q in parts), strict=True))
+    return Predictor(weights, mean + data.shift, np.sqrt(variance))
 
 
 def gaussians(posterior: Any) -> tuple[np.ndarray, list[Any], tuple[str, ...]]:
@@ -93,13 +93,6 @@ def gaussians(posterior: Any) -> tuple[np.ndarray, list[Any], tuple[str, ...]]:
         return np.ones(1), [parts], names
     weights = np.asarray(posterior.weights)
     return weights, [parts[k] for k in range(len(weights))], names
-
-
-def _deviation(q: Any, x: np.ndarray) -> np.ndarray:
-    """Return the standard deviation of ``x · z``, row by row."""
-    if q.diagonal:
-        return np.sqrt((x**2) @ np.asarray(q.marginal_variance))
-    return np.sqrt(np.maximum(((x @ np.asarray(q.covariance)) * x).sum(1), 0.0))
 
 
 def predict(
@@ -170,21 +163,15 @@ def predict(
             parts = {"mean": mean, "low": np.exp(low), "high": np.exp(high)}
             variance = np.where(second < np.inf, np.maximum(second - mean**2, 0.0), np.inf)
         return {k: v * exposure for k, v in parts.items()} | {"variance": variance * exposure**2}
-    target = recipe.target or ""
-    scale = float(recipe.scale.get(target, 1.0))
-    center = float(recipe.center.get(target, 0.0))
     mean = f.average(lambda mean, deviation: mean)
     variance = f.average(lambda own, deviation: deviation**2 + (own - mean) ** 2)
-    parts = {"mean": mean, "low": low, "high": high}
+    parts = {"mean": mean, "low": low, "high": high, "variance": variance}
     noise_variance = spread_in(recipe, noise_variance)
     if noise_variance is not None:
         noisy = f._replace(deviation=np.sqrt(f.deviation**2 + noise_variance))
         parts |= dict(zip(("target_low", "target_high"), map(noisy.quantile, tails), strict=True))
-    parts = {name: center + scale * value for name, value in parts.items()}
-    parts["variance"] = scale**2 * variance
-    if noise_variance is not None:
-        parts["noise_variance"] = np.full(len(mean), scale**2 * noise_variance)
-    return parts
+        parts["noise_variance"] = np.full(len(mean), noise_variance)
+    return in_own_unit(recipe, parts)
 
 
 def log_predictive(
@@ -299,22 +286,16 @@ def _survival(
     x = covariates(recipe, data)
     shift = data.shift
     result = {"log_hazard_ratio": shares @ log_ratio(recipe, z, x) + shift}
+    ends = [(1 - level) / 2, (1 + level) / 2]
+    equal_tailed: Any = {"axis": 0, "weights": shares, "method": "inverted_cdf"}
     for time in times or recipe.cuts:
-        parts = [np.empty(len(x)) for _ in range(3)]
+        parts = np.empty((3, len(x)))
         for rows in _slices(len(x)):
             own = surviving(recipe, z, x[rows], shift[rows], time)
-            sums = (shares @ own, *_quantiles(own, shares, level))
-            for part, values in zip(parts, sums, strict=True):
-                part[rows] = values
+            parts[:, rows] = shares @ own, *np.quantile(own, ends, **equal_tailed)
         names = (f"{name}_{time:.12g}" for name in ("survival", "low", "high"))
         result |= dict(zip(names, parts, strict=True))
     return result
-
-
-def _quantiles(values: np.ndarray, shares: np.ndarray, level: float) -> list[np.ndarray]:
-    """Return the ends of equal-tailed intervals of weighted draws (m, n), by column."""
-    ends = [(1 - level) / 2, (1 + level) / 2]
-    return [*np.quantile(values, ends, axis=0, weights=shares, method="inverted_cdf")]
 
 
 def _log_survival(posterior: Any, recipe: Recipe, data: Design) -> np.ndarray:
