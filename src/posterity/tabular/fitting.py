@@ -177,18 +177,18 @@ def imputed(fits: Sequence[Fit]) -> Fit:
     first = fits[0]
     count = len(fits)
     posteriors: list[Any] = [own.ledger.posterior for own in fits]
-    if len({own.recipe.canonical() for own in fits}) > 1:
-        raise UsageError(
-            found=f"tables of columns {'; '.join(str(list(f.recipe.columns or ())) for f in fits)}",
-            expected="the same columns in each imputed table (--columns A,B)",
-        )
+    columns = "; ".join(str(list(own.recipe.columns or ())) for own in fits)
+    alike = len({own.recipe.canonical() for own in fits}) == 1
     full = all(q.gaussian and not q.diagonal for q in posteriors)
-    if not full or not all(np.array_equal(own.kept, first.kept) for own in fits):
-        raise UsageError(
-            found=f"tables of {', '.join(str(own.records) for own in fits)} records, or a "
-            f"posterior {posteriors[0]!r}",
-            expected="the same records in each imputed table, and a full Gaussian",
-        )
+    whole = full and all(np.array_equal(own.kept, first.kept) for own in fits)
+    numbers = ", ".join(str(own.records) for own in fits)
+    found = f"tables of {numbers} records, or a posterior {posteriors[0]!r}"
+    same = "the same columns in each imputed table (--columns A,B)"
+    each = "the same records in each imputed table, and a full Gaussian"
+    UsageError.check(
+        (not alike, f"tables of columns {columns}", same),
+        (not whole, found, each),
+    )
     names = names_of(posteriors[0])[""]
     posteriors = [in_order(q, {"": names}, "a table", "the first") for q in posteriors]
     means = np.stack([q.mean for q in posteriors])

@@ -90,25 +90,23 @@ def without_records(
 def _recipe_of(ledger: Ledger, provenance: Mapping[str, str], site: str) -> Recipe:
     """Return the recipe by which a site's factor can be fitted again; a StructureError if none."""
     recipe = recipe_in(provenance)
-    if site not in ledger.sites:
-        raise StructureError(
-            found=f"a ledger of {some(list(ledger.sites))}, without site {site!r}",
-            expected="one of its sites",
-        )
-    if recipe is None or recipe.own or "" not in names_of(ledger.prior):
-        raise StructureError(
-            found=f"a ledger {'without' if recipe is None else 'with'} a recipe"
-            f"{'' if recipe is None else ', whose coefficients differ by site'}",
-            expected="the recipe of coefficients that sites share",
-            fix="Fit the site again without the records (posterity fit), and fuse or federate all "
-            "again, with --personal or --own if it was.",
-        )
-    if not ledger.independent:
-        raise StructureError(
-            found=f"a ledger of {some(list(ledger.sites))}, whose factors were fitted together",
-            expected="factors that were fitted apart (posterity fit)",
-            fix="Destroy it, and federate again with the table without the records.",
-        )
+    there = f"a ledger of {some(list(ledger.sites))}"
+    differ = recipe is None or recipe.own or "" not in names_of(ledger.prior)
+    again = "Fit the site again without the records (posterity fit), and fuse or federate all again"
+    apart = "factors that were fitted apart (posterity fit)"
+    anew = "Destroy it, and federate again with the table without the records."
+    StructureError.check(
+        (site not in ledger.sites, f"{there}, without site {site!r}", "one of its sites"),
+        (recipe is None, f"{there} without a recipe", "one that posterity fit wrote", f"{again}."),
+        (
+            differ,
+            f"{there}, whose coefficients differ by site",
+            "coefficients that sites share",
+            f"{again}, with --personal or --own.",
+        ),
+        (not ledger.independent, f"{there}, whose factors were fitted together", apart, anew),
+    )
+    assert recipe is not None, "checked above"
     return recipe
 
 

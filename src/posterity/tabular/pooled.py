@@ -7,7 +7,7 @@ import numpy as np
 
 from posterity.errors import StructureError, UsageError
 from posterity.families import Gaussian, Mixture
-from posterity.families.names import names_of, some
+from posterity.families.names import names_of, order, some
 from posterity.federation import Run
 from posterity.inference.expectation_propagation import Normal
 from posterity.inference.population import (
@@ -180,8 +180,8 @@ def _independent(posterior: Any, count: int) -> Nodes:
     s = Normal.of(posterior.log_spread)
     nodes, chances = grids(count)[0]
     places = s.mean + nodes @ np.linalg.cholesky(s.covariance).T
-    same = np.ones((len(chances), 1))
-    return Nodes(chances, places, same * c.mean, same[:, None] * c.covariance)
+    mean, covariance = (np.stack([own] * len(chances)) for own in (c.mean, c.covariance))
+    return Nodes(chances, places, mean, covariance)
 
 
 def own_coefficients(
@@ -193,12 +193,7 @@ def own_coefficients(
     conditional on the shared ones.
     """
     weights, parts, names = gaussians(value.posterior if isinstance(value, Ledger) else value)
-    missing = {*recipe.coefficients()} - {*names}
-    if missing:
-        raise StructureError(
-            found=f"a posterior of {some(names)}",
-            expected=f"the recipe's coefficients, including {some(sorted(missing))}",
-        )
+    order(names, recipe.coefficients(), "the posterior", "its recipe")
     strata = recipe.stratified
     result = {}
     own = sorted(strata.own)

@@ -223,18 +223,13 @@ def _check_names(recipe: Recipe, used: Sequence[str], path: Path, *, most: int =
         "--category": (recipe.categories, [*used, *labelled, *(target * has_labels)]),
     }
     for flag, (names, known) in flags.items():
-        unknown = [name for name in names if name not in known]
-        if unknown:
-            raise UsageError(
-                found=f"{flag} for {unknown[0]!r}", expected=f"one of the columns {some(known)}"
-            )
-    if len(used) > most:
-        raise StructureError(
-            found=f"{len(used):,} columns in {str(path)!r}",
-            expected=f"at most {most:,}, since their covariance is computed",
-            fix="Name those to use by --columns, or leave some out by --without.",
-        )
-    if not used and not recipe.intercept:
-        raise StructureError(
-            found=f"no columns but the target in {str(path)!r}", expected="at least one more column"
-        )
+        for name in names:
+            expected = f"one of the columns {some(known)}"
+            UsageError.check((name not in known, f"{flag} for {name!r}", expected))
+    none = not (used or recipe.intercept)
+    few = f"at most {most:,}, since their covariance is computed"
+    fix = "Name those to use by --columns, or leave some out by --without."
+    StructureError.check(
+        (len(used) > most, f"{len(used):,} columns in {str(path)!r}", few, fix),
+        (none, f"no columns but the target in {str(path)!r}", "at least one more column"),
+    )

@@ -50,11 +50,8 @@ def labelled(
         return reading, notes
     if {"0", "1"} & {*levels} or not {*map(as_level, cells.column(target))} <= {"0", "1"}:
         return reading, notes
-    note = f"0 and 1 in {target!r} are read as {levels[0]} and {levels[1]}"
-    return dataclasses.replace(reading, levels={**reading.levels, target: ("0", "1")}), [
-        *notes,
-        note,
-    ]
+    notes.append(f"0 and 1 in {target!r} are read as {levels[0]} and {levels[1]}")
+    return dataclasses.replace(reading, levels={**reading.levels, target: ("0", "1")}), notes
 
 
 def values_of(
@@ -161,10 +158,12 @@ def notes_of_outliers(
     """Return a note on a number more than ``factor`` times as far from the median of its column as
     95 % of its numbers are, which is a slip rather than a tail, unless they are ``few``.
     """
-    middle = np.median(numbers) if len(numbers) >= few else np.nan
+    if len(numbers) < few:
+        return []
+    middle = np.median(numbers)
     far = np.abs(numbers - middle)
-    usual = float(np.quantile(far, 0.95, method="lower")) if len(far) else np.nan
-    most = int(np.argmax(far)) if len(far) else 0
+    usual = np.quantile(far, 0.95, method="lower")
+    most = int(np.argmax(far))
     if not (usual > np.finfo(np.float32).eps * abs(middle) and far[most] > factor * usual):
         return []
     return [
@@ -285,8 +284,7 @@ def _levels(cells: Cells, name: str, levels: Sequence[str], own: Sequence[str]) 
 
 def check_positive(recipe: Recipe, name: str, numbers: np.ndarray, cells: Cells) -> None:
     """Raise an ArtifactError for an exposure or weight that is not positive."""
-    wrong = numbers <= 0
-    if name in (recipe.exposure, recipe.weights) and wrong.any():
-        line = cells.lines[int(np.argmax(wrong))]
-        found = f"{name!r} in line {line} that is not positive"
+    wrong = np.flatnonzero(numbers <= 0)
+    if name in (recipe.exposure, recipe.weights) and len(wrong):
+        found = f"{name!r} in line {cells.lines[wrong[0]]} that is not positive"
         raise table_error(cells.path, found, "positive numbers")
