@@ -223,8 +223,8 @@ def _refused(path: Path, expected: str = "arrays as their names say") -> Iterato
 
 
 def _read_arrays(path: Path, expected: str) -> dict[str, np.ndarray]:
-    with _refused(path, expected), np.load(path, allow_pickle=False) as file:
-        return dict(file)
+    with _refused(path, expected), path.open("rb") as raw:  # which NumPy may leave open
+        return dict(np.load(raw, allow_pickle=False))
 
 
 def _inputs(path: Path, array: str | None) -> Table:
