@@ -34,7 +34,6 @@ from posterity.distillation import (
 from posterity.errors import ConvergenceWarning, StructureError, UsageError, within
 from posterity.federation import specification
 from posterity.federation.specification import build
-from posterity.ledger import Ledger
 from posterity.models import NeuralNetwork
 from posterity.models.likelihoods import check_outputs
 from posterity.networks import Layers
@@ -45,7 +44,7 @@ from posterity.tabular.predictions import table_to_predict
 from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.recipe_model import TIMES, inputs_of, offset_of
 from posterity.tabular.records import Table, read_inputs, reordered
-from posterity.tabular.sites import as_provenance, kept, sites_in, together
+from posterity.tabular.sites import as_provenance, kept, law_of, sites_in, together
 
 KERNELS = {
     "sgld": distillation.SGLD,
@@ -78,7 +77,7 @@ def distillation_of(settings: Settings) -> Distilled:
         return _of_data(settings)
     path = settings.single("posterior")
     value, about = files.read(path)
-    posterior: Any = value.posterior if isinstance(value, Ledger) else value
+    posterior = law_of(value)
     like = settings.path("data.like")
     recipe = recipe_in(about.provenance) if like is None else recipe_of(like)
     reading = set[str]() if recipe is None else {*places_of("reading"), "data.like"}

@@ -9,12 +9,11 @@ from posterity.cli.options import Settings, conflict, unwanted
 from posterity.cli.recipes import reading_of, recipe_of
 from posterity.cli.report import Group, first, group, short, table
 from posterity.cli.streams import Data, bar, printable, verb
-from posterity.errors import UsageError
-from posterity.ledger import Ledger
 from posterity.runtime.text import count
 from posterity.tabular.predictions import FORMATS, Predicted, joined, of_site, predicted, texts_of
 from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.recipe_model import columns_of
+from posterity.tabular.sites import law_of, twice
 
 OF_NETWORKS = {"samples": "samples", "likelihood": "model.likelihood", "seed": "seed"}
 """Options of predictions by a network, by argument."""
@@ -52,7 +51,7 @@ def _of_network(
 ) -> dict[str, Any]:
     """Return the options of predictions by a network; a UsageError if the file has another."""
     asked = {k: settings[place] for k, place in OF_NETWORKS.items() if place in settings.values}
-    posterior: Any = value.posterior if isinstance(value, Ledger) else value
+    posterior = law_of(value)
     student = about.kind == "Student"
     if not student and getattr(posterior, "network_layers", None) is not None:
         import jax
@@ -182,11 +181,7 @@ def evaluate(settings: Settings) -> Data:
     for inputs in tables:
         site, _ = of_site(inputs)
         if site in several:
-            raise UsageError(
-                found=f"two tables of site {site!r}",
-                expected="each site once",
-                fix="Name them, as in north=FILE south=FILE.",
-            )
+            raise twice("tables", site)
         kind, own = _predicted(settings, file, inputs, scored=True)
         several[site] = own
     found, labels = joined(several)

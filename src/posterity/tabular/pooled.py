@@ -29,6 +29,7 @@ from posterity.tabular.recipe import Recipe
 from posterity.tabular.recipe_model import RecipeModel
 from posterity.tabular.regressions import deviations
 from posterity.tabular.rows import Design
+from posterity.tabular.sites import law_of
 
 TAKEN_AS_IT_IS = (
     "the posterior of what sites share is taken as it is, which with few sites is too narrow"
@@ -86,21 +87,19 @@ def spreads_of(
     if isinstance(personal, Mapping) or recipe.prior is not None:
         return personal
     places = range(len(names) * personal) if isinstance(personal, bool) else personal
-    usual = {
-        place
-        for place in places
-        if place < len(names)
-        and names[place] in (INTERCEPT, *recipe.baseline)
-        and recipe.prior_sd.get(names[place]) == USUAL_SD[INTERCEPT]
-    }
-    if not usual:
+    known = dict(enumerate(names))  # unknown places are refused later
+    wide = [recipe.prior_sd.get(known.get(place, "")) for place in places]
+    usual = [
+        known.get(place) in (INTERCEPT, *recipe.baseline) and own == USUAL_SD[INTERCEPT]
+        for place, own in zip(places, wide, strict=True)
+    ]
+    if not any(usual):
         return personal
-    medians = {}
-    for place in places:
-        name = names[place] if place < len(names) else ""  # unknown places are refused later
-        wide = recipe.prior_sd.get(name, recipe.prior_sd.get("", 1.0))
-        medians[place] = SPREADS.typical * (USUAL_SD[""] if place in usual else wide)
-    return medians
+    others = recipe.prior_sd.get("", 1.0)
+    return {
+        place: SPREADS.typical * (USUAL_SD[""] if intercept else own or others)
+        for place, own, intercept in zip(places, wide, usual, strict=True)
+    }
 
 
 def by_default(prior: Any, recipe: Recipe) -> list[str]:
@@ -139,7 +138,7 @@ def site_coefficients(
     if isinstance(value, Ledger) and isinstance(value.prior, RandomEffects):
         effects = effects_of(value)
         return {s: effects.new_site() if s is None else effects.site(s) for s in sites}, []
-    posterior: Any = value.posterior if isinstance(value, Ledger) else value
+    posterior = law_of(value)
     names, differ = (tuple(names_of(getattr(posterior, b)).get("", ())) for b in BLOCKS)
     if not names or not set(differ) <= set(names) or not differ:
         raise StructureError(
@@ -192,7 +191,7 @@ def own_coefficients(
     Other sites' own coefficients are left out. An unseen site's own coefficients follow the prior,
     conditional on the shared ones.
     """
-    weights, parts, names = gaussians(value.posterior if isinstance(value, Ledger) else value)
+    weights, parts, names = gaussians(law_of(value))
     order(names, recipe.coefficients(), "the posterior", "its recipe")
     strata = recipe.stratified
     result = {}
@@ -290,7 +289,7 @@ def predictions(
     the noise variance or dispersion, by default the recipe's. If it is unknown, there is no log
     predictive.
     """
-    posterior = value.posterior if isinstance(value, Ledger) else value
+    posterior = law_of(value)
     pooled = is_pooled(posterior)
     notes = []
     laws: list[tuple[Any, np.ndarray]] = [(posterior, np.arange(len(data.x)))]
@@ -323,7 +322,7 @@ def teacher_of(
             :class:`~posterity.tabular.recipe_model.RecipeModel` refuses.
         StructureError: for laws other than Gaussians over the recipe's coefficients.
     """
-    posterior = value.posterior if isinstance(value, Ledger) else value
+    posterior = law_of(value)
     notes = list[str]()
     pooled = is_pooled(posterior)
     if recipe.own or (pooled and recipe.model in (*COUNTS, "gamma")):

@@ -43,7 +43,7 @@ from posterity.tabular.records import (
 )
 from posterity.tabular.rows import Design
 from posterity.tabular.scores import log_of_moments, scores, with_interval
-from posterity.tabular.sites import sites_in, together
+from posterity.tabular.sites import law_of, sites_in, together
 from posterity.tabular.tables.files import as_csv
 from posterity.tabular.tables.reader import clean, read_cells
 from posterity.tabular.units import suspicious
@@ -98,8 +98,7 @@ class Predicted:
         elif ending == ".json":
             known: dict[str, Any] = {name: own.tolist() for name, own in keep.items()}
             for name, own in columns.items():
-                cells = own.tolist()
-                known[name] = [cell if math.isfinite(cell) else None for cell in cells]
+                known[name] = [cell if math.isfinite(cell) else None for cell in own.tolist()]
             content = json.dumps(known, allow_nan=False).encode() + b"\n"
         else:
             beside = (own.tolist() for own in keep.values())
@@ -263,7 +262,7 @@ def _call(
     """Return the function of inputs that a network or student is; None for a regression."""
     if is_student(value):
         return value.predict
-    posterior: Any = value.posterior if isinstance(value, Ledger) else value
+    posterior = law_of(value)
     if getattr(posterior, "network_layers", None) is not None:
         from posterity.networks import describe
 
@@ -348,7 +347,7 @@ def _sites(
     """Return the site of each record, if a column names it or all are of one, and notes; a
     UsageError for a column if sites do not differ.
     """
-    differ = recipe.own or is_pooled(value.posterior if isinstance(value, Ledger) else value)
+    differ = recipe.own or is_pooled(law_of(value))
     if column is None:
         if not differ or site not in known_sites(value, recipe):
             return None, []

@@ -270,14 +270,10 @@ def read_sites(
         with within(f"data {str(path)!r} of site {site!r}"):
             table = _with_intercept(read_records(path, target, texts=texts), intercept)
             tables[site] = table
-            if table.y is None:
-                continue
-            _check_target(target or TARGET, table.names, "x")
-            if np.shape(table.x)[1:] == (0,):
-                raise StructureError(
-                    found=f"only the column {target or TARGET!r}, which is the target",
-                    expected="columns to predict it from, or model.intercept = true",
-                )
+            alone = table.y is not None and np.shape(table.x)[1:] == (0,)
+            found = f"only the column {target or TARGET!r}, which is the target"
+            expected = "columns to predict it from, or model.intercept = true"
+            StructureError.check((alone, found, expected))
     return tables
 
 

@@ -202,14 +202,12 @@ def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
         )
     with within(f"table {str(path)!r}"):
         roles, unused = roles_of(cells.header)
-        wrong = "" if cells.rows else "a header without rows"
-        if not {"sd", "variance", "upper"} & roles.keys() and covariance is None:
-            wrong = f"means without standard deviations: columns {some(list(cells.header))}"
-        if wrong:
-            raise StructureError(
-                found=wrong,
-                expected="a row for each parameter, with its standard deviation or limits",
-            )
+        vague = not {"sd", "variance", "upper"} & roles.keys() and covariance is None
+        means = f"means without standard deviations: columns {some(list(cells.header))}"
+        expected = "a row for each parameter, with its standard deviation or limits"
+        StructureError.check(
+            (vague, means, expected), (not cells.rows, "a header without rows", expected)
+        )
     columns = {role: place for role, place in roles.items() if role not in TEXTS}
     read = cells.numbers([cells.header[place] for place in columns.values()], decimal)
     values = dict(zip(columns, read.T, strict=True))
