@@ -19,7 +19,7 @@ from posterity.cli.options import Settings, conflict
 from posterity.cli.recipes import reading_of, recipe_of
 from posterity.cli.report import Group, group, status_of, status_report
 from posterity.cli.schema import places_of
-from posterity.cli.streams import Data, bar, printable, verb
+from posterity.cli.streams import Data, bar, verb
 from posterity.distillation import (
     Box,
     Distillation,
@@ -270,7 +270,7 @@ def _report(data: Data) -> Group:
     resumed = f", from {data['resumed']:,} on" if data["resumed"] else ""
     split = ", split" if student["split"] else ""
     parts: list[Any] = [
-        f"Distilled {printable(data['teacher'])} in {data['steps']:,} steps{resumed}.",
+        f"Distilled {data['teacher']} in {data['steps']:,} steps{resumed}.",
         f"Student: {student['network']}, {student['likelihood']}{split}, "
         f"{student['weights']:,} weights.",
         status_report("The student", status, "nats from its teacher"),
@@ -279,7 +279,7 @@ def _report(data: Data) -> Group:
         parts.append(f"Temperature of the chains: {status['temperature']:.3f}; it should be 1.")
     if status["rhat"] is not None:
         parts.append(f"R-hat {status['rhat']:.2f}, {status['effective']:.0f} effective draws.")
-    return group(*parts, f"Wrote the student to {printable(data['output'])}")
+    return group(*parts, f"Wrote the student to {data['output']}")
 
 
 @verb(_report)

@@ -8,7 +8,7 @@ from posterity.cli import files
 from posterity.cli.options import Settings, conflict, unwanted
 from posterity.cli.recipes import reading_of, recipe_of
 from posterity.cli.report import Group, first, group, short, table
-from posterity.cli.streams import Data, bar, printable, verb
+from posterity.cli.streams import Data, bar, verb
 from posterity.runtime.text import count
 from posterity.tabular.predictions import FORMATS, Predicted, joined, of_site, predicted, texts_of
 from posterity.tabular.recipe import Recipe, recipe_in
@@ -101,14 +101,14 @@ WANTED = "a posterior, network or student", "a file of records"
 
 
 def _report(data: Data) -> str:
-    what = f"{data['kind']} in {printable(data['file'])}"
+    what = f"{data['kind']} in {data['file']}"
     means = (
         f"  mean {name.replace('_', ' ')}: {short(value)}{UNITS.get(name, '')}"
         for name, value in data["means"].items()
     )
     names = data["columns"]  # but not a hundred classes
     names = names if len(names) <= 12 else [*names[:4], "...", *names[-4:]]
-    wrote = f"Wrote {', '.join(names)} to {printable(data['output'])}"
+    wrote = f"Wrote {', '.join(names)} to {data['output']}"
     said = f"Predicted {count(data['records'], 'record')} by the {what}."
     return "\n".join([said, *means, wrote])
 
@@ -154,16 +154,15 @@ def _scores_report(data: Data) -> Group:
     rows = table(data["by"] or "", "records", *(SCORES[name] for name in known))
     every = [("all", data["all"]), *data["groups"].items()]
 
-    def cells(row: tuple[str, Data]) -> list[str]:
+    def cells(row: tuple[str, Data]) -> list[Any]:
         name, own = row
-        numbers = ["-" if own.get(key) is None else short(own[key]) for key in known]
-        return [printable(name), f"{own['records']:,}", *numbers]
+        return [name, own["records"], *map(own.get, known)]
 
     error = data["all"].get("log_score_se")
     of_error = f"; the error of the first is {short(error)}" if error else ""
     scored = f"Log scores are nats a record, higher is better{of_error}."
     return group(
-        f"Evaluated the {data['kind']} in {printable(data['file'])}.",
+        f"Evaluated the {data['kind']} in {data['file']}.",
         first(every, rows, cells),
         scored if "log_score" in known else None,
     )

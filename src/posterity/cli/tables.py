@@ -6,8 +6,8 @@ from typing import Any
 
 from posterity.cli import files
 from posterity.cli.options import Settings, conflict, incomplete
-from posterity.cli.report import Group, group, parameters, wrote
-from posterity.cli.streams import Data, printable, verb
+from posterity.cli.report import Group, group, parameters
+from posterity.cli.streams import Data, verb
 from posterity.errors import StructureError
 from posterity.families import names
 from posterity.reporting.summary import summarise
@@ -29,8 +29,8 @@ SUFFIXES = (".csv", ".json", GRAPH)
 
 def _import_report(data: Data) -> Group:
     headline = f"Read {len(data['parameters'])} parameters ({data['family']})."
-    of = "" if data["site"] is None else f" of site {printable(data['site'])}"
-    end = f"Wrote {data['kind']}{of} to {printable(data['output'])}"
+    of = "" if data["site"] is None else f" of site {data['site']}"
+    end = f"Wrote {data['kind']}{of} to {data['output']}"
     return group(headline, "", parameters(data["parameters"]), "", end)
 
 
@@ -141,9 +141,9 @@ def _ratios(settings: Settings, law: Any, about: Any) -> Data:
     }
 
 
-def _export_report(data: Data) -> Group:
-    line = f"Wrote {data['parameters']} parameters to {printable(data['output'])}"
-    return group(line, wrote("Wrote their covariance to", data["covariance"]))
+def _export_report(data: Data) -> str:
+    line = f"Wrote {data['parameters']} parameters to {data['output']}"
+    return line + f"\nWrote their covariance to {data['covariance']}" * bool(data["covariance"])
 
 
 @verb(_export_report)

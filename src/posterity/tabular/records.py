@@ -270,10 +270,12 @@ def read_sites(
         with within(f"data {str(path)!r} of site {site!r}"):
             table = _with_intercept(read_records(path, target, texts=texts), intercept)
             tables[site] = table
-            alone = table.y is not None and np.shape(table.x)[1:] == (0,)
-            found = f"only the column {target or TARGET!r}, which is the target"
-            expected = "columns to predict it from, or model.intercept = true"
-            StructureError.check((alone, found, expected))
+            if table.y is not None:
+                label = target or TARGET
+                _check_target(label, table.names, "x")
+                found = f"only the column {label!r}, which is the target"
+                expected = "columns to predict it from, or model.intercept = true"
+                StructureError.check((np.shape(table.x)[1:] == (0,), found, expected))
     return tables
 
 
@@ -338,8 +340,5 @@ def oddities(inputs: Sequence[np.ndarray], names: Sequence[str]) -> Iterator[str
 
 
 def _check_target(label: str, names: Sequence[str], of: str) -> None:
-    if label in names:
-        raise StructureError(
-            found=f"the target {label!r} among the columns of {of}",
-            expected="a target that is not also an input",
-        )
+    found = f"the target {label!r} among the columns of {of}"
+    StructureError.check((label in names, found, "a target that is not also an input"))
