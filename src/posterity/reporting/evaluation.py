@@ -51,7 +51,7 @@ def section(
     result, _ = found.scores(level)
     told = [f"On {result['records']:,} records of {path.name}", *found.notes]
     rows = [
-        [name, shown(result[key]), meaning]
+        [name, result[key], meaning]
         for key, (name, meaning) in MEANINGS.items()
         if result.get(key) is not None
     ]
