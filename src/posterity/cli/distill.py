@@ -83,9 +83,9 @@ def distillation_of(settings: Settings) -> Distilled:
     reading = set[str]() if recipe is None else {*places_of("reading"), "data.like"}
     apart = [p for p in settings.values if p.startswith(("data.", "sampler.")) and p not in reading]
     if apart:
-        raise conflict(apart[0], f"the posterior {str(path)!r}")
+        raise conflict(apart[0], f"the posterior '{path}'")
     if settings["times"] and recipe is None:
-        raise conflict("--times", f"{str(path)!r}, which is no posterior of survival")
+        raise conflict("--times", f"'{path}', which is no posterior of survival")
     record = {"teacher": repr(posterior), "teacher digest": about.digest, **kept(about.provenance)}
     notes = list[str]()
     if recipe is None:
@@ -97,7 +97,7 @@ def distillation_of(settings: Settings) -> Distilled:
         _check_recipe(settings, recipe, path)
         known = together(sites_in(about.provenance).values()).get(recipe.spread or "")
         spread = settings["model.noise_variance"] or known
-        with within(f"posterior {str(path)!r}"):
+        with within(f"posterior '{path}'"):
             posterior, model, notes = teacher_of(value, recipe, spread, settings["times"] or ())
         names = inputs_of(recipe)[0]
         size = len(names)
@@ -121,7 +121,7 @@ def _check_recipe(settings: Settings, recipe: Recipe, path: Path) -> None:
     wrong = [settings.flag(p) for p, model in of.items() if settings[p] and recipe.model != model]
     wrong += [f"--model {kind}"] * (kind is not None and specification.full_name(kind) != own)
     if wrong:
-        raise conflict(wrong[0], f"the recipe of {str(path)!r}, a {own}")
+        raise conflict(wrong[0], f"the recipe of '{path}', a {own}")
 
 
 def _of_data(settings: Settings) -> Distilled:
@@ -174,7 +174,7 @@ def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
     if not network and likelihood is not None:
         wrong = f"--likelihood {likelihood}"
     if wrong:
-        raise conflict(wrong, f"{posterior!r} in {str(path)!r}")
+        raise conflict(wrong, f"{posterior!r} in '{path}'")
     if network:
         if likelihood is None and posterior.layers.outputs == 1:
             raise files.no_likelihood(path)
@@ -187,7 +187,7 @@ def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
     full = getattr(posterior, "gaussian", False) and not posterior.diagonal
     if kind not in kinds or not full:
         raise UsageError(
-            found=f"{'' if kind is None else f'--model {kind} for '}{posterior!r} in {str(path)!r}",
+            found=f"{'' if kind is None else f'--model {kind} for '}{posterior!r} in '{path}'",
             expected="a network, a regression that posterity fit wrote, or a Gaussian and --model "
             f"{' or '.join(kinds)}",
             fix="Name a file of the same model by --like, or call posterity.distill in Python.",
@@ -222,7 +222,7 @@ def _pool(
     wide = x[0].size
     if wide != size:
         raise StructureError(
-            found=f"inputs with {wide} columns in {str(path)!r}",
+            found=f"inputs with {wide} columns in '{path}'",
             expected=f"{size} columns, those of the network or regression",
         )
     return pool, x, notes

@@ -85,7 +85,7 @@ def _author(settings: Settings, name: str, state: Data, *, itself: bool) -> Auth
         owners[name] = private.public
     if name not in terms.members or not owners:
         raise UsageError(
-            found=f"the key {str(private.public)!r}, for an order about {name!r}",
+            found=f"the key '{private.public}', for an order about {name!r}",
             expected=f"a member of {sorted(terms.members)}, and the key of an authority: "
             f"{sorted(terms.authorities)}" + ", or of that member" * itself,
             fix="See `authorities` in federation.toml.",

@@ -147,7 +147,7 @@ def _check_new(receipt: Path, sites: tuple[str, ...], before: Ledger) -> None:
             return
     if receipt.exists():
         raise UsageError(
-            found=f"receipt {str(receipt)!r}, which exists already",
+            found=f"receipt '{receipt}', which exists already",
             expected="a new file, since a receipt cannot be made again once its ledger is deleted",
         )
 

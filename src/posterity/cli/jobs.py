@@ -274,7 +274,7 @@ def problem_of(settings: Settings) -> Problem:
     (table,) = read_sites({path.stem: path}, target, intercept, texts=labels).values()
     if table.y is None:
         raise StructureError(
-            found=f"data {str(path)!r} without labels",
+            found=f"data '{path}' without labels",
             expected="x and y, or a column that model.target names",
         )
     options = settings.table("model", "kind", "target", "intercept")

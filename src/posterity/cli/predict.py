@@ -87,7 +87,7 @@ def _check_used(settings: Settings, recipe: Recipe | None, about: Inspection) ->
 def _check_level(settings: Settings, has_interval: bool, file: Path, what: str) -> None:
     """Raise a UsageError if a probability of intervals was passed, and the result has none."""
     if "level" in settings.values and not has_interval:
-        where = f"for {str(file)!r}, whose {what} no interval"
+        where = f"for '{file}', whose {what} no interval"
         expected = "the probability of an interval that the result has"
         raise unwanted(f"--level {settings['level']:g}", where, expected)
 

@@ -109,9 +109,7 @@ def _name_federation(file: Path, federation: Path) -> None:
     lines = file.read_text(encoding="utf-8").split("\n")
     places = [place for place, line in enumerate(lines) if line.startswith("federation =")]
     if len(places) != 1:
-        raise UsageError(
-            found=f"{len(places)} lines 'federation =' in {str(file)!r}", expected="one"
-        )
+        raise UsageError(found=f"{len(places)} lines 'federation =' in '{file}'", expected="one")
     values = {"federation": str(federation)}
     lines[places[0]] = deployment.as_toml("site-file", values, file.parent).strip()
     write_file(file, "\n".join(lines).encode())
@@ -124,7 +122,7 @@ def _make_store(folder: Path, path: Path, machine: Any, epoch: int | None) -> No
         return
     if epoch is not None:
         raise ArtifactError(
-            found=f"store {str(path)!r}, which exists, and --epoch {epoch}",
+            found=f"store '{path}', which exists, and --epoch {epoch}",
             expected="no store",
             fix="Leave --epoch out; to begin with an empty store move this one away.",
         )
@@ -208,7 +206,7 @@ def _check_private(folder: Path) -> None:
     mode = stat.S_IMODE(folder.stat().st_mode)
     if mode & 0o077:
         raise UsageError(
-            found=f"folder {str(folder)!r}, which other users may enter (mode {mode:o})",
+            found=f"folder '{folder}', which other users may enter (mode {mode:o})",
             expected="mode 700, since whoever can open its socket can act as the site",
             fix=f"Run: chmod 700 {folder}",
         )

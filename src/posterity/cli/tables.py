@@ -76,14 +76,14 @@ def import_(settings: Settings) -> Data:
             known = names_in_r(recipe)
             result = result.named([known.get(name, name) for name in given]) if given else result
             record |= as_provenance(recipe)
-            notes.append(f"taken for the model in {str(prior)!r}: {recipe.describe()[0]}")
+            notes.append(f"taken for the model in '{prior}': {recipe.describe()[0]}")
         rows = to_table(result)
         family = rows["family"]
         sd = rows.get("sd") or [row[place] ** 0.5 for place, row in enumerate(rows["covariance"])]
         each = zip(rows["names"], rows["mean"], sd, strict=True)
         if before is not None:
             own = names.names_of(result)
-            before = names.in_order(before, own, f"the prior {str(prior)!r}", str(site))
+            before = names.in_order(before, own, f"the prior '{prior}'", str(site))
         if site is not None:
             result = to_ledger(result, site, prior=before, flat_prior=flat_prior)
         if recipe is not None and prior is not None:
@@ -104,7 +104,7 @@ def _graph(path: Path, output: Path) -> Data:
     student, about = files.read_any(path)
     if about.kind != "Student":
         raise StructureError(
-            found=f"a {about.kind} in {str(path)!r}, for a graph",
+            found=f"a {about.kind} in '{path}', for a graph",
             expected="a student, which is one network",
             fix="Make one: posterity distill FILE -o student.safetensors.",
         )

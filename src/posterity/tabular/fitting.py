@@ -199,7 +199,7 @@ def imputed(fits: Sequence[Fit]) -> Fit:
     prior, (site,) = first.ledger.prior, first.ledger.sites
     ledger = Ledger.of_site(site, prior=prior, posterior=pooled.named(names))
     share = np.diagonal((1 + 1 / count) * between) / np.diagonal(pooled.covariance)
-    worst = int(np.argmax(share))
+    worst = np.argmax(share)
     note = (
         f"{count} imputed tables are combined by Rubin's rules: missing values account for "
         f"{share[worst]:.0%} of the variance of {names[worst]!r}, and for less of others"
@@ -330,7 +330,7 @@ def prior_of(names: tuple[str, ...], recipe: Recipe, known: Any) -> Any:
     kind = DiagonalGaussian if recipe.family == "diagonal" else Gaussian
     if not isinstance(known, kind) or not names_of(known):
         raise StructureError(
-            found=f"a prior {known!r} with names {some(list(names_of(known).get('', ())))}",
+            found=f"a prior {known!r} with names {some(names_of(known).get('', ()))}",
             expected=f"a {kind.__name__} with a name for each of {some(recipe.stratified.names)}",
             fix="Name its coefficients: posterity.save(prior.named([...]), path).",
         )

@@ -130,12 +130,12 @@ def _designs(
     notes = []
     tables = {}
     for site, path in paths.items():
-        with within(f"data {str(path)!r} of site {site!r}"):
+        with within(f"data '{path}' of site {site!r}"):
             tables[site] = records_of(path, readings[site], recipe)
     odd, left = identifiers_of(recipe, [cells for cells, _ in tables.values()])
     for site, path in paths.items():
         cells, more = tables.pop(site)
-        with within(f"data {str(path)!r} of site {site!r}"):
+        with within(f"data '{path}' of site {site!r}"):
             there = (name for name in odd if name in cells.header)
             own = recipe.replaced(without=(*recipe.without, *there))
             own = own.filled(columns_of(own, cells.header, path))

@@ -219,7 +219,7 @@ def predicted(
     log_score = None
     if call is not None:
         names = columns_of_student(value, provenance, file)
-        with within(f"inputs {str(inputs)!r}"):
+        with within(f"inputs '{inputs}'"):
             parts = by_student(call, recipe, data, names, provenance, progress)
         if recipe.model == "linear":
             parts = with_interval(parts, level)
@@ -297,13 +297,13 @@ def _by_columns(
     records = read_inputs(inputs, array, target, known=known, classes=classes, scored=scored)
     if scored and records.y is None:
         raise StructureError(
-            found=f"no target in {str(inputs)!r}",
+            found=f"no target in '{inputs}'",
             expected="the column that was predicted (--target)",
         )
     x = reordered(records, names, str(inputs), file)
     notes = unnamed({str(inputs): records.names} if names else {}, names)
     notes += [named(classes)] if classes else []
-    with within(f"inputs {str(inputs)!r}"):
+    with within(f"inputs '{inputs}'"):
         parts = called(call, x, progress)
     return Predicted(parts, np.arange(len(x)), tuple(notes), records.y)
 

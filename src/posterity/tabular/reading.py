@@ -50,7 +50,7 @@ class Reading:
         twice = [name for name in self.rename if header.count(name) > 1]
         if twice:
             raise UsageError(
-                found=f"a column {twice[0]!r} in {str(cells.path)!r} and another renamed to it",
+                found=f"a column {twice[0]!r} in '{cells.path}' and another renamed to it",
                 expected="one column of each name",
             )
         cells = cells._replace(header=header)
@@ -161,7 +161,7 @@ def column_named(name: str, cells: Cells) -> str:
     if len(alike) == 1:
         return alike[0]
     raise StructureError(
-        found=f"no column {name!r} in {str(cells.path)!r}, which has {some(cells.header)}",
+        found=f"no column {name!r} in '{cells.path}', which has {some(cells.header)}",
         expected="a column of the table",
     )
 
@@ -198,7 +198,7 @@ def _no_column(
         renamed = typed("--rename", f"{name}={near[0]}")
         own = f"Write {near[0]}, or, if the model calls it so, pass {renamed}"
     return StructureError(
-        found=f"no {lacking} in {str(path)!r}, which has {some(header)}",
+        found=f"no {lacking} in '{path}', which has {some(header)}",
         expected=expected,
         fix=f"{own}{never}.",
     )
@@ -230,6 +230,6 @@ def _check_names(recipe: Recipe, used: Sequence[str], path: Path, *, most: int =
     few = f"at most {most:,}, since their covariance is computed"
     fix = "Name those to use by --columns, or leave some out by --without."
     StructureError.check(
-        (len(used) > most, f"{len(used):,} columns in {str(path)!r}", few, fix),
-        (none, f"no columns but the target in {str(path)!r}", "at least one more column"),
+        (len(used) > most, f"{len(used):,} columns in '{path}'", few, fix),
+        (none, f"no columns but the target in '{path}'", "at least one more column"),
     )

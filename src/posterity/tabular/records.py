@@ -84,7 +84,7 @@ def read_records(path: Path, target: str | None = None, *, texts: bool = False) 
     cells = read_cells(path)
     if target not in (None, *cells.header):
         raise StructureError(
-            found=f"no column {target!r} among {some(cells.header)} in {str(path)!r}",
+            found=f"no column {target!r} among {some(cells.header)} in '{path}'",
             expected="the target's name in every table (model.target, --target)",
         )
     classes = _classes(cells, label) if texts and label in cells.header else ()
@@ -142,7 +142,7 @@ def read_inputs(
     """
     if array is not None and path.suffix != ".npz":
         raise UsageError(
-            found=f"--array {array} beside {str(path)!r}",
+            found=f"--array {array} beside '{path}'",
             expected="the name of an array in an .npz file",
         )
     label = known if target is None else clean(target)
@@ -155,17 +155,17 @@ def read_inputs(
         table = _of_cells(cells, label, classes, scored)
     if target is not None and (label not in names or len(names) == 1):
         raise StructureError(
-            found=f"columns {some(names)} in {str(path)!r}",
+            found=f"columns {some(names)} in '{path}'",
             expected=f"the target {target!r} among them, and others to predict it from",
         )
     x = table.x
     if x.dtype.kind not in "biuf" or x.ndim < 2 or not x.size:
         raise StructureError(
-            found=f"inputs of shape {x.shape} and type {x.dtype} in {str(path)!r}",
+            found=f"inputs of shape {x.shape} and type {x.dtype} in '{path}'",
             expected="numbers: at least one record, on the first axis, before those of one input",
             fix="Save x with shape (n, d); for a single column x[:, None].",
         )
-    check_numbers(x, f"the records of {str(path)!r}")
+    check_numbers(x, f"the records of '{path}'")
     return _split(table.names, x, label) if label in table.names else table
 
 
@@ -175,7 +175,7 @@ def as_cells(path: Path, table: Table) -> Cells:
     names = table.names
     if not names:
         raise StructureError(
-            found=f"an array of inputs without names of columns in {str(path)!r}",
+            found=f"an array of inputs without names of columns in '{path}'",
             expected="names, by which the model identifies its columns",
             fix="Add an array `columns` of texts, or save the inputs as a .csv with a header.",
         )
@@ -218,7 +218,7 @@ def _refused(path: Path, expected: str = "arrays as their names say") -> Iterato
         yield
     except Exception as error:
         raise ArtifactError(
-            found=f"data {str(path)!r} that cannot be read ({error})", expected=expected
+            found=f"data '{path}' that cannot be read ({error})", expected=expected
         ) from error
 
 
@@ -267,7 +267,7 @@ def read_sites(
     target = target and clean(target)
     tables = {}
     for site, path in paths.items():
-        with within(f"data {str(path)!r} of site {site!r}"):
+        with within(f"data '{path}' of site {site!r}"):
             table = _with_intercept(read_records(path, target, texts=texts), intercept)
             tables[site] = table
             if table.y is not None:

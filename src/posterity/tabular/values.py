@@ -212,7 +212,7 @@ def whole(
         lines = [str(line) for line, one in zip(cells.lines, gap, strict=True) if one]
         every = f", in lines {listed(lines)}" if len(lines) > 1 else ""
         raise ArtifactError(
-            found=f"{count(sum(gap), 'record')} with a missing value in {str(cells.path)!r}, the "
+            found=f"{count(sum(gap), 'record')} with a missing value in '{cells.path}', the "
             f"first in line {lines[0]} (column {name!r}){every}",
             expected="a value in every column that is used",
             fix="Impute them, leave columns out (--without NAME) or records (--drop-missing), or "
@@ -262,7 +262,7 @@ def _levels(cells: Cells, name: str, levels: Sequence[str], own: Sequence[str]) 
     if len(own) != len(levels):
         raise UsageError(
             found=f"{len(own)} levels in --category {name}",
-            expected=f"the table's own text for each of {some(list(levels))}, in this order",
+            expected=f"the table's own text for each of {some(levels)}, in this order",
         )
     place = {as_level(text): index for index, text in enumerate(own)}
     texts = [as_level(cell) for cell in cells.column(name)]
@@ -276,7 +276,7 @@ def _levels(cells: Cells, name: str, levels: Sequence[str], own: Sequence[str]) 
             raise table_error(
                 cells.path,
                 f"{cell[:50]!r} in line {line}, column {name!r}",
-                f"one of its levels {some(list(own))}",
+                f"one of its levels {some(own)}",
                 fix,
             )
     return np.array([place[cell] for cell in texts], dtype=float)

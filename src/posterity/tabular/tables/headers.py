@@ -50,7 +50,7 @@ def roles_of(header: Sequence[str]) -> tuple[dict[str, int], list[str]]:
     if "sd" in result and "variance" in result:
         wrong = f"both {header[result['sd']]!r} and {header[result['variance']]!r}"
     if not {"name", "site"} & result.keys() or "mean" not in result:
-        wrong = f"columns {some(list(header))}"
+        wrong = f"columns {some(header)}"
     if ("lower" in result) != ("upper" in result):
         wrong = "one limit of an interval without the other"
     if wrong:

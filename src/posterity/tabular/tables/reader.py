@@ -190,7 +190,7 @@ def read_cells(path: Path, *, unnamed: bool = False) -> Cells:
         if ending in OTHERS:
             what, fix = OTHERS[ending]
             read = f".csv, .xlsx, {', '.join(FRAMES)}"
-            raise ArtifactError(found=f"{str(path)!r}, {what}", expected=read, fix=fix)
+            raise ArtifactError(found=f"'{path}', {what}", expected=read, fix=fix)
         expected = "a line of column names, then rows of as many cells, separated by commas, "
         expected += "semicolons or tabs"
         return _of_text(path, read_text(path), unnamed)
@@ -303,12 +303,12 @@ def as_text(name: str) -> str:
 
 def table_error(path: Path, found: str, expected: str, fix: str = CORRECT) -> ArtifactError:
     """Return the error for a defect of a table, with its place in ``found``."""
-    return ArtifactError(found=f"{found} in table {str(path)!r}", expected=expected, fix=fix)
+    return ArtifactError(found=f"{found} in table '{path}'", expected=expected, fix=fix)
 
 
 def _unreadable(path: Path, why: str, kind: str = "") -> ArtifactError:
     return ArtifactError(
-        found=f"table {str(path)!r} that cannot be read ({why})",
+        found=f"table '{path}' that cannot be read ({why})",
         expected=f"a complete {kind} file" if kind else "a text file in UTF-8",
     )
 
