@@ -664,6 +664,7 @@ def test_imputed_tables_are_put_together_by_rubins_rule():
         fits.append(api.GLM(columns["ill"], x, family=api.families.Binomial()).fit())
     line = "fit i0.csv i1.csv i2.csv i3.csv i4.csv --model logistic --target ill -o i.safetensors"
     refuse(line, 2, "--site")
+    refuse(f"{line.replace('i1', 'i0')} --site north", 2, "a file twice; i0.csv")
     data = document(*line.split(), "--site", "north")
     assert data["records"] == 400 and "5 imputed tables" in data["notes"][-1]
     q = posterity.load("i.safetensors").posterior

@@ -10,6 +10,8 @@ from posterity.cli.options import Settings, conflict, incomplete
 from posterity.cli.recipes import in_form, requested
 from posterity.cli.report import Group, group, parameters, short
 from posterity.cli.streams import Data, bar, verb
+from posterity.errors import UsageError
+from posterity.families.names import some
 from posterity.runtime.text import count
 from posterity.tabular.reconcile import prior_digest
 from posterity.tabular.sites import sites_in
@@ -38,6 +40,8 @@ def fit(settings: Settings) -> Data:
     prior = settings.path("prior.file")
     if several and settings["site"] is None:
         raise incomplete(f"{len(paths)} imputed tables", "the name of their --site")
+    found = f"a file twice among {some([*map(str, paths)])}"
+    UsageError.check((len({*paths}) < len(paths), found, "each imputed table once"))
     recipe, reading = requested(settings)
     before = None
     if prior is not None:

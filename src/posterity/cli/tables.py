@@ -72,7 +72,7 @@ def import_(settings: Settings) -> Data:
         result = law_of(moments, table)
         recipe = recipe_in(about.provenance) if about else None
         if recipe is not None:
-            given = names.names_of(result).get("", ())
+            given = result.names
             known = names_in_r(recipe)
             result = result.named([known.get(name, name) for name in given]) if given else result
             record |= as_provenance(recipe)

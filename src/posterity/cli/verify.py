@@ -23,7 +23,8 @@ def verify(settings: Settings) -> Data:
     federation = settings.path("federation")
     since = settings.path("since")
     if federation is None and since is None:
-        return _receipt(*settings.arguments("a receipt", "the ledger before", "the one after"))
+        after = "the one after; a certificate or a log needs --federation FILE"
+        return _receipt(*settings.arguments("a receipt", "the ledger before", after))
     (path,) = settings.arguments("a certificate or a log, without ledgers")
     return _audit(path, Path(settings.need("federation")), since)
 

@@ -101,7 +101,7 @@ class Fit:
             known[self.recipe.spread or ""] = self.spread
         if self.spare is not None:
             known["spare"] = count(self.spare)
-        names = names_of(self.ledger.posterior).get("", ())
+        names = self.ledger.posterior.names
         if self.third is not None:
             known["third"] = listed(self.third, names)
         if self.cautions:
@@ -189,7 +189,7 @@ def imputed(fits: Sequence[Fit]) -> Fit:
         (not alike, f"tables of columns {columns}", same),
         (not whole, found, each),
     )
-    names = names_of(posteriors[0])[""]
+    names = posteriors[0].names
     posteriors = [in_order(q, {"": names}, "a table", "the first") for q in posteriors]
     means = np.stack([q.mean for q in posteriors])
     away = means - means.mean(0)

@@ -7,7 +7,7 @@ import numpy as np
 
 from posterity.errors import StructureError, UsageError
 from posterity.families import Gaussian, Mixture
-from posterity.families.names import names_of, order, some
+from posterity.families.names import order, some
 from posterity.federation import Run
 from posterity.inference.expectation_propagation import Normal
 from posterity.inference.population import (
@@ -56,7 +56,7 @@ def check_columns(run: Run, recipe: Recipe) -> None:
     total = np.array(law.precision)[:size, :size]
     for x, weights in ((own.data[0][:, :size], own.weights) for own in sites):
         total += (x.T * weights) @ x
-    deviations(np.zeros(size), total, names_of(law)[""][:size])
+    deviations(np.zeros(size), total, law.names[:size])
 
 
 def check_coefficients(run: Run) -> None:
@@ -66,7 +66,7 @@ def check_coefficients(run: Run) -> None:
     waiting = run.state.step < run.round
     law = _coefficients_of(run.posterior)
     if law is not None and not waiting:
-        deviations(law.precision_mean, law.precision, names_of(law)[""])
+        deviations(law.precision_mean, law.precision, law.names)
 
 
 def _coefficients_of(law: Any) -> Gaussian | None:
@@ -111,7 +111,7 @@ def by_default(prior: Any, recipe: Recipe) -> list[str]:
     wide = dict(zip(usual.coefficients(), medians, strict=True))
     if recipe.model not in PRIOR_SD:
         wide |= dict.fromkeys((INTERCEPT, *recipe.baseline), SPREADS.typical * USUAL_SD[""])
-    medians = zip(names_of(prior.log_spread)[""], np.exp(prior.log_spread.mean), strict=True)
+    medians = zip(prior.log_spread.names, np.exp(prior.log_spread.mean), strict=True)
     derived = {name: own for name, own in medians if np.isclose(own, wide.get(name, np.nan))}
     if not derived:
         return []
@@ -139,13 +139,7 @@ def site_coefficients(
         effects = effects_of(value)
         return {s: effects.new_site() if s is None else effects.site(s) for s in sites}, []
     posterior = law_of(value)
-    names, differ = (tuple(names_of(getattr(posterior, b)).get("", ())) for b in BLOCKS)
-    if not names or not set(differ) <= set(names) or not differ:
-        raise StructureError(
-            found=f"coefficients without names: {posterior!r}",
-            expected="their names, by which columns are identified",
-            fix="Federate tables with a header, or predict in Python by run.site(name).",
-        )
+    names, differ = (getattr(posterior, b).names for b in BLOCKS)
     own = np.array([names.index(name) for name in differ])
     known = value.sites if isinstance(value, Ledger) else ()
     at: Nodes | None = None

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import entr, expit, logsumexp
 
+from posterity.arguments import BETWEEN
 from posterity.arrays.linear_algebra import one_thread
 from posterity.errors import StructureError
 from posterity.families.formulas import NORMAL
@@ -129,6 +130,7 @@ def predict(
         mean one to the baseline. For several levels: their probabilities ``mean`` (n, K),
         ``entropy`` and ``mutual_information``.
     """
+    BETWEEN.check(level=level)
     if recipe.model == "survival":
         return _survival(posterior, recipe, data, times, level)
     if recipe.model in CHANCES:
@@ -180,17 +182,9 @@ def log_predictive(
     """Return the log predictive density or probability of each record's target, (n,), in nats.
 
     For a number it is a density in the target's own unit. ``spread`` is the noise variance, in the
-    unit of the posterior, or the dispersion; by default the recipe's. Raise a StructureError if the
-    model needs one and it is unknown.
+    unit of the posterior, or the dispersion; by default the recipe's. It has to be known.
     """
     known = spread_in(recipe, spread)
-    if recipe.spread and known is None:
-        raise StructureError(
-            found=f"a {recipe.model} model whose {recipe.spread.replace('_', ' ')} is unknown",
-            expected="its value, on which densities depend",
-            fix="Score the file that fit, fuse or federate wrote, or pass --noise-variance for a "
-            "linear model.",
-        )
     if recipe.model == "survival":
         return _log_survival(posterior, recipe, data)
     if recipe.model in CHANCES:

@@ -12,7 +12,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 import posterity
 from posterity.adapters.shared import columns_of
-from posterity.arguments import BETWEEN, COUNT, POSITIVE
+from posterity.arguments import COUNT, POSITIVE
 from posterity.entries import dependent
 from posterity.errors import FitWarning, ParameterError
 from posterity.families import ExponentialFamily
@@ -165,7 +165,6 @@ class FederatedRegression(OfSites):
 
         It covers the uncertainty of the coefficients, not the noise of a single record.
         """
-        BETWEEN.check(level=level)
         made = self._predictions(X, level)
         return np.column_stack([made["low"], made["high"]])
 
