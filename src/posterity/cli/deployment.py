@@ -224,19 +224,16 @@ def _read_file(settings: Settings, path: Path, terms: Terms) -> Any:
 
 
 def as_toml(group: str, values: Mapping[str, Any], folder: Path) -> str:
-    """Return values of a group of options as TOML; its paths are relative to ``folder``."""
+    """Return values of a group of options as TOML, one a line; paths are relative to ``folder``."""
     known = {option.place: option.kind for option in options_of(group)}
-    sections: dict[str, list[str]] = {"": []}
+    text = ""
     for place, value in values.items():
-        table, _, key = place.rpartition(".")
         value = known[place].moved(value, lambda path: os.path.relpath(path, start=folder))
-        if isinstance(value, dict):
-            pairs = [f"{_toml(name)} = {_toml(part)}" for name, part in value.items()]
-            sections[place] = pairs
-        else:
-            sections.setdefault(table, []).append(f"{key} = {_toml(value)}")
-    parts = ["\n".join([f"[{name}]"] * bool(name) + lines) for name, lines in sections.items()]
-    return "\n\n".join(parts) + "\n"
+        table = value if isinstance(value, dict) else {}
+        named = {f"{place}.{_toml(name)}": part for name, part in table.items()}
+        for key, part in (named or {place: value}).items():
+            text += f"{key} = {_toml(part)}\n"
+    return text
 
 
 def _toml(value: Any) -> str:

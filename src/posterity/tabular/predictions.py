@@ -5,7 +5,7 @@ import functools
 import io
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -140,21 +140,23 @@ def joined(several: Mapping[str, Predicted]) -> tuple[Predicted, np.ndarray | No
     if len(several) == 1:
         return next(iter(several.values())), None
     tables = [*several.values()]
+    first = tables[0]
+
+    def whole(each: Iterable[Any]) -> Any:
+        parts = [*each]
+        return None if parts[0] is None else np.concatenate(parts)
+
     sizes = [len(next(iter(own.parts.values()))) for own in tables]
-    starts = np.cumsum([0, *sizes[:-1]])
-    each = zip(tables, starts, strict=True)
-    data = tables[0].data
-    if data is not None and data.times is not None:
-        times = [own.times for own in tables if own.times is not None]
-        data = data._replace(times=np.concatenate(times))
-    scores = [own.log_score for own in tables if own.log_score is not None]
-    names = tables[0].parts
+    starts = np.cumsum([0, *sizes])
+    data = first.data
+    if data is not None:
+        data = data._replace(times=whole(own.times for own in tables))
     one = Predicted(
-        {name: np.concatenate([own.parts[name] for own in tables]) for name in names},
-        np.concatenate([own.kept + start for own, start in each]),
+        {name: whole(own.parts[name] for own in tables) for name in first.parts},
+        whole(own.kept + start for own, start in zip(tables, starts, strict=False)),
         tuple(f"{site}: {note}" for site, own in several.items() for note in own.notes),
-        np.concatenate([np.asarray(own.target) for own in tables]),
-        np.concatenate(scores) if len(scores) == len(tables) else None,
+        whole(own.target for own in tables),
+        whole(own.log_score for own in tables),
         data,
     )
     return one, np.repeat([*several], sizes)

@@ -165,12 +165,10 @@ def of_trials(data: Design, trials: np.ndarray, path: Path, empty: bool) -> Desi
 
 def _again(data: Design, row: np.ndarray, baseline: np.ndarray) -> Design:
     """Repeat records, each time with its own columns (m, b) of the baseline."""
-    x = data.x[row]
-    x[:, : baseline.shape[1]] = baseline
+    made = data.part(row)
+    made.x[:, : baseline.shape[1]] = baseline
     suspects = {n: own._replace(groups=own.groups[row]) for n, own in data.suspects.items()}
-    made = data._replace(x=x, lines=data.lines[row], suspects=suspects)
-    own = {name: getattr(data, name) for name in ("offset", "weights", "groups")}
-    return made._replace(**{name: one if one is None else one[row] for name, one in own.items()})
+    return made._replace(kept=data.kept, suspects=suspects)
 
 
 def _at_risk(

@@ -105,9 +105,7 @@ class FederatedRegression(OfSites):
         if sample_weight is not None:
             weights = _check_sample_weight(sample_weight, x)
             if not (weights >= 0).all() or not weights.any():
-                raise ValueError(
-                    "sample_weight is to be positive or zero, and not zero throughout."
-                )
+                raise ValueError("sample_weight is to be positive or zero, not zero throughout.")
         apart = rows_of(sites, len(x))
         used = weights > 0
         columns = columns_of(self, self.n_features_in_)
