@@ -177,18 +177,14 @@ def read_site(file: Path) -> SiteFiles:
                 fix=f"Run: posterity site init {file.parent} --federation FILE",
             )
         terms = read_terms(federation, settings["models.allow"])
-        if name not in terms.members:
-            raise UsageError(
-                found=f"name = {name!r}, which is not a member,",
-                expected=f"one of {sorted(terms.members)}",
-            )
+        members = sorted(terms.members)
         sockets = settings["transport.sockets"] or {}
-        strangers = sorted(sockets.keys() - terms.members.keys())
-        if strangers or name in sockets:
-            raise UsageError(
-                found=f"transport.sockets for {strangers or name}",
-                expected="sockets of other members only",
-            )
+        wrong = sorted(sockets.keys() - (terms.members.keys() - {name}))
+        nobody = f"name = {name!r}, which is not a member,"
+        UsageError.check(
+            (name not in members, nobody, f"one of {members}"),
+            (wrong, f"transport.sockets for {wrong}", "sockets of other members only"),
+        )
         if sockets and settings["transport.kind"] == "courier":
             raise conflict("transport.sockets", 'transport.kind = "courier"')
         paths = Path(settings.need("key")), Path(settings.need("store"))
@@ -224,16 +220,19 @@ def _read_file(settings: Settings, path: Path, terms: Terms) -> Any:
 
 
 def as_toml(group: str, values: Mapping[str, Any], folder: Path) -> str:
-    """Return values of a group of options as TOML, one a line; paths are relative to ``folder``."""
+    """Return values of a group of options as TOML; its paths are relative to ``folder``."""
     known = {option.place: option.kind for option in options_of(group)}
-    text = ""
+    sections: dict[str, list[str]] = {"": []}
     for place, value in values.items():
+        table, _, key = place.rpartition(".")
         value = known[place].moved(value, lambda path: os.path.relpath(path, start=folder))
-        table = value if isinstance(value, dict) else {}
-        named = {f"{place}.{_toml(name)}": part for name, part in table.items()}
-        for key, part in (named or {place: value}).items():
-            text += f"{key} = {_toml(part)}\n"
-    return text
+        if isinstance(value, dict):
+            pairs = [f"{_toml(name)} = {_toml(part)}" for name, part in value.items()]
+            sections[place] = pairs
+        else:
+            sections.setdefault(table, []).append(f"{key} = {_toml(value)}")
+    parts = ["\n".join([f"[{name}]"] * bool(name) + lines) for name, lines in sections.items()]
+    return "\n\n".join(parts) + "\n"
 
 
 def _toml(value: Any) -> str:

@@ -319,10 +319,9 @@ def prior_of(names: tuple[str, ...], recipe: Recipe, known: Any) -> Any:
     if known is None:
         known_names = {"", *names, *recipe.shared.coefficients()}
         unknown = [name for name in recipe.prior_sd if name not in known_names]
-        if unknown:
-            raise UsageError(
-                found=f"--prior-sd for {unknown[0]!r}", expected=f"coefficients among {some(names)}"
-            )
+        UsageError.check(
+            (unknown, f"--prior-sd for {unknown}", f"coefficients among {some(names)}")
+        )
         sd = np.array(recipe.deviations())
         if recipe.family == "diagonal":
             return DiagonalGaussian.from_standard(np.zeros(len(sd)), sd**2).named(names)

@@ -212,12 +212,10 @@ def with_labels(recipe: Recipe, reading: Reading) -> Recipe:
     if target in levels and not recipe.levels and recipe.model == "logistic":
         own = ("0", "1") if are_texts(levels[target]) else levels[target]
         recipe = recipe.replaced(categories={**recipe.categories, target: own})
-    other = next((name for name in levels if name not in recipe.categories), None)
-    if other is not None:
-        raise UsageError(
-            found=f"--category {other} which is none of the model's",
-            expected=f"a category of its recipe, among {list(recipe.categories)}",
-        )
+    others = sorted(levels.keys() - recipe.categories.keys())
+    found = f"--category {others} which are none of the model's"
+    known = f"a category of its recipe, among {list(recipe.categories)}"
+    UsageError.check((others, found, known))
     return recipe
 
 

@@ -78,18 +78,16 @@ def gaussians(posterior: Any) -> tuple[np.ndarray, list[Any], tuple[str, ...]]:
     law, supports = getattr(whole, "unmapped", (whole, None))
     identity = supports is not None and isinstance(supports.tree, RealNumbers)
     parts: Any = law if identity else whole
-    if not getattr(parts, "gaussian", False):
-        raise StructureError(
-            found=f"{posterior!r}",
-            expected="a Gaussian, or a mixture of Gaussians, over the coefficients",
-            fix="Predict in Python with the model that made it, or distill it.",
-        )
-    if not names and parts.own_size > 1:
-        raise StructureError(
-            found=f"coefficients without names: {posterior!r}",
-            expected="their names, by which columns are identified",
-            fix="Name them by posterior.named([...]), and save it again.",
-        )
+    gaussian = getattr(parts, "gaussian", False)
+    nameless = gaussian and not names and parts.own_size > 1
+    one = "a Gaussian, or a mixture of Gaussians, over the coefficients"
+    distill = "Predict in Python with the model that made it, or distill it."
+    named = "names, by which columns are identified"
+    name = "Name them by posterior.named([...]), and save it again."
+    StructureError.check(
+        (not gaussian, f"{posterior!r}", one, distill),
+        (nameless, f"coefficients without names: {posterior!r}", named, name),
+    )
     if not mixture:
         return np.ones(1), [parts], names
     weights = np.asarray(posterior.weights)

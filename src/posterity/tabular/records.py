@@ -153,18 +153,16 @@ def read_inputs(
         cells = read_cells(path)
         names = cells.header
         table = _of_cells(cells, label, classes, scored)
-    if target is not None and (label not in names or len(names) == 1):
-        raise StructureError(
-            found=f"columns {some(names)} in '{path}'",
-            expected=f"the target {target!r} among them, and others to predict it from",
-        )
     x = table.x
-    if x.dtype.kind not in "biuf" or x.ndim < 2 or not x.size:
-        raise StructureError(
-            found=f"inputs of shape {x.shape} and type {x.dtype} in '{path}'",
-            expected="numbers: at least one record, on the first axis, before those of one input",
-            fix="Save x with shape (n, d); for a single column x[:, None].",
-        )
+    lacks = target is not None and (label not in names or len(names) == 1)
+    others = f"the target {target!r} among them, and others to predict it from"
+    unfit = x.dtype.kind not in "biuf" or x.ndim < 2 or not x.size
+    found = f"inputs of shape {x.shape} and type {x.dtype} in '{path}'"
+    records = "numbers: at least one record, on the first axis, before those of one input"
+    fix = "Save x with shape (n, d); for a single column x[:, None]."
+    StructureError.check(
+        (lacks, f"columns {some(names)} in '{path}'", others), (unfit, found, records, fix)
+    )
     check_numbers(x, f"the records of '{path}'")
     return _split(table.names, x, label) if label in table.names else table
 

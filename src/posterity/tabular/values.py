@@ -66,12 +66,10 @@ def values_of(
         _check_texts(cells, recipe, numeric)
         raise
     values = dict(zip(numeric, numbers, strict=True))
+    others = sorted(reading.convert.keys() - values.keys())
+    numbers = f"one of the numeric columns {some(numeric)}"
+    UsageError.check((others, f"--convert for {others}", numbers))
     for name, factor in reading.convert.items():
-        if name not in values:
-            raise UsageError(
-                found=f"--convert for {name!r}",
-                expected=f"one of the numeric columns {some(numeric)}",
-            )
         values[name] = values[name] * factor
     for name in wanted:
         levels = recipe.categories.get(name)
