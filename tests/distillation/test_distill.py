@@ -153,13 +153,15 @@ def test_other_networks_optimisers_and_inputs() -> None:
 # --- what is said --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", [2, 3])
 def test_a_student_begins_as_the_average_of_networks(count: int) -> None:
     """Of classes and of values whose noise is not known; with as many times the hidden units."""
     (x, y), layers = points(), Layers.dense(2, 5, 4, 2)
     values = NeuralNetwork.regression(layers, 100.0 + np.c_[y, x[:, 0]])
     for net in (NeuralNetwork.of_layers(layers), values):
-        drawn = np.random.default_rng(0).normal(size=(count, net.size)).astype(np.float32)
+        rng = np.random.default_rng(0)
+        drawn = rng.normal(size=net.size) + 0.1 * rng.normal(size=(count, net.size))
+        drawn = drawn.astype(np.float32)
         run = set_up(Draws(net, drawn, x=x))
         assert run.network.widths == (5 * count, 4 * count)
         with jax.enable_x64(False):
@@ -170,6 +172,21 @@ def test_a_student_begins_as_the_average_of_networks(count: int) -> None:
         if net is values:
             found = state.scaling.y_shift + state.scaling.y_scale * found
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("count", "scale"), [(1, 1.0), (3, 100.0)])
+def test_a_student_of_networks_that_are_no_start_begins_at_random(count: int, scale: float) -> None:
+    """No other network judges one alone; those of large weights contradict each other."""
+    layers = Layers.dense(2, 5, 4, 2)
+    net = NeuralNetwork.of_layers(layers)
+    drawn = scale * np.random.default_rng(0).normal(size=(count, net.size))
+    run = set_up(Draws(net, drawn.astype(np.float32), x=points()[0]))
+    with jax.enable_x64(False):
+        state = eqx.filter_jit(lambda key: run.start(run.teacher.begin(key=key)))(KEY)
+    for began, random in zip(
+        *map(jax.tree.leaves, (state.parameters, run.parameters)), strict=True
+    ):
+        np.testing.assert_array_equal(began, random)
 
 
 def test_a_student_of_chains_under_a_prior_of_another_family_begins_at_random() -> None:

@@ -126,7 +126,7 @@ def distill(
             ``Head.size`` outputs. By default a perceptron with the hidden units of up to four of
             the teacher's networks side by side and at most 200,000 weights; with ``split`` another
             hidden layer judges how far they differ. Layers with room for one or more of them start
-            from their average.
+            from their average, if random weights are further from their predictive.
         key: random key; ``jax.random.key(0)`` by default.
         inputs: law of the inputs that the student is trained on, see
             :mod:`posterity.distillation.inputs`. By default half of them are the teacher's inputs,
@@ -195,15 +195,29 @@ class Run:
     key: jax.Array
 
     def start(self, teacher: PyTree) -> State:
-        """Return the state before the first step, for a teacher in this state."""
+        """Return the state before the first step, for a teacher in this state.
+
+        The student starts from the average of the teacher's networks if that is closer to their
+        predictive, at the probe, than random weights are. Networks of a wide prior have large
+        weights and contradict each other: from their average no descent leads away in time. One
+        network alone is no start, for no other judges it.
+        """
         state = online.start(self.plan, self.constants, self.parameters, self.scaling, teacher)
         count = students.copies(self.network, self.teacher.layers, self.constants.head)
         plain = count and self.scaling.x_shift is None
         networks = _networks(self.constants.teacher, teacher) if plain else None
-        if networks is None or len(networks[-1]["kernel"]) < count:
+        if networks is None or len(networks[-1]["kernel"]) < max(count, 2):
             return state
         own = state.parameters, networks, self.constants.head, state.scaling
-        return state._replace(parameters=students.taught(count, *own))
+        average = students.taught(count, *own)
+        now = online.now(self.constants, teacher)
+
+        def gap(parameters):
+            return online.gap(self.plan, self.constants, parameters, state.scaling, now)[0]
+
+        closer = gap(average) < gap(state.parameters)
+        taken = functools.partial(jnp.where, closer)
+        return state._replace(parameters=jax.tree.map(taken, average, state.parameters))
 
     def sizes(self, step: int) -> np.ndarray:
         """Return steps per block of the next chunk (b,); a long probe has fewer, longer blocks."""

@@ -85,7 +85,7 @@ def start(
     def stack(leaf):
         return jnp.broadcast_to(leaf, (plan.reservoir, *leaf.shape))
 
-    expectations = _expectations(constants, draws, constants.probe)
+    expectations = now(constants, teacher)
     if constants.head.likelihood == "gaussian":
         # Centre and spread of the teacher's values, including their uncertainty.
         mean = expectations["mean"].mean(0)
@@ -196,15 +196,20 @@ def _offered(size: int, reservoir: PyTree, draws: PyTree, step: jax.Array, key: 
     return jax.tree.map(put, reservoir, draws)
 
 
+@jitted
+def now(constants: Constants, teacher: PyTree) -> Expectations:
+    """Return the expectations at the probe over a teacher's current draws."""
+    return _expectations(constants, constants.teacher.draws(teacher), constants.probe)
+
+
 def _looked(constants: Constants, state: State, size: Array) -> State:
     """Average the teacher's expectations at the probe into those of the current half."""
-    draws = constants.teacher.draws(state.teacher)
-    now = _expectations(constants, draws, constants.probe)
+    found = now(constants, state.teacher)
     half = (2 * state.step > constants.steps).astype(jnp.int32)
     count = state.counts[half]
     counted = jnp.asarray(size > 0, jnp.int32)
     old = taken(state.expectations, half)
-    new = merge(old, now, (count, counted))
+    new = merge(old, found, (count, counted))
     kept = jax.tree.map(lambda leaf, own: leaf.at[half].set(own), state.expectations, new)
     return state._replace(expectations=kept, counts=state.counts.at[half].add(counted))
 
