@@ -220,11 +220,9 @@ def _prior_of_one(value: Any, recipe: Recipe) -> tuple[np.ndarray, np.ndarray]:
     if recipe.prior is None:
         deviations = np.array(recipe.shared.deviations())
         return np.zeros(len(deviations)), np.diag(deviations**2)
-    if not isinstance(value, Ledger):
-        raise StructureError(
-            found="records of a site without coefficients in the posterior, and no prior",
-            expected="a ledger, whose prior includes them",
-        )
+    found = "records of a site without coefficients in the posterior, and no prior"
+    known = "a ledger, whose prior includes them"
+    StructureError.check((not isinstance(value, Ledger), found, known))
     _, (prior,), names = gaussians(value.prior)
     one = recipe.replaced(strata=recipe.strata[:1]).coefficients()
     places = [names.index(name) for name in one]

@@ -297,11 +297,9 @@ def _by_columns(
     classes = classes_of(learned)
     known = learned.get(TARGET)
     records = read_inputs(inputs, array, target, known=known, classes=classes, scored=scored)
-    if scored and records.y is None:
-        raise StructureError(
-            found=f"no target in '{inputs}'",
-            expected="the column that was predicted (--target)",
-        )
+    lacks = scored and records.y is None
+    expected = "the column that was predicted (--target)"
+    StructureError.check((lacks, f"no target in '{inputs}'", expected))
     x = reordered(records, names, str(inputs), file)
     notes = unnamed({str(inputs): records.names} if names else {}, names)
     notes += [named(classes)] if classes else []

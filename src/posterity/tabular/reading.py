@@ -48,11 +48,8 @@ class Reading:
             raise _no_column(unknown, "the column of --rename", cells.header, cells.path)
         header = tuple(own.get(name, name) for name in cells.header)
         twice = [name for name in self.rename if header.count(name) > 1]
-        if twice:
-            raise UsageError(
-                found=f"a column {twice[0]!r} in '{cells.path}' and another renamed to it",
-                expected="one column of each name",
-            )
+        found = f"columns {twice} in '{cells.path}' and others renamed to them"
+        UsageError.check((twice, found, "one column of each name"))
         cells = cells._replace(header=header)
         if not self.missing:
             return cells
@@ -123,11 +120,8 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
     numbers = {recipe.offset} - {*recipe.categories, *recipe.indicated, recipe.target}
     roles = [*alone.values(), *(name for name in columns if name not in numbers)]
     twice = [name for name in roles if roles.count(name) > 1]
-    if twice:
-        raise UsageError(
-            found=f"{twice[0]!r} in two of --columns, {', '.join(FLAGS.values())}",
-            expected="a column in one role",
-        )
+    found = f"{twice[:1]} in two of --columns, {', '.join(FLAGS.values())}"
+    UsageError.check((twice, found, "a column in one role"))
     if recipe.columns is not None:
         used = columns
     else:

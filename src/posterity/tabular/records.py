@@ -82,11 +82,9 @@ def read_records(path: Path, target: str | None = None, *, texts: bool = False) 
             return Table(arrays["x"], arrays.get("y"), _names_of(arrays, "x"))
     label = TARGET if target is None else target
     cells = read_cells(path)
-    if target not in (None, *cells.header):
-        raise StructureError(
-            found=f"no column {target!r} among {some(cells.header)} in '{path}'",
-            expected="the target's name in every table (model.target, --target)",
-        )
+    found = f"no column {target!r} among {some(cells.header)} in '{path}'"
+    expected = "the target's name in every table (model.target, --target)"
+    StructureError.check((target not in (None, *cells.header), found, expected))
     classes = _classes(cells, label) if texts and label in cells.header else ()
     table = _of_cells(cells, label, classes)
     return table._replace(x=table.x[:, 0]) if len(cells.header) == 1 and table.y is None else table
