@@ -112,7 +112,7 @@ def test_what_is_refused(arviz: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="expected one proper"):
         to_arviz(DiagonalGaussian.from_standard(np.zeros((2, 1)), np.ones((2, 1))), key=KEY)
     factor = DiagonalGaussian.from_standard([0.0], [1.0])
-    with pytest.raises(UsageError, match="an improper DiagonalGaussian"):
+    with pytest.raises(UsageError, match=r"DiagonalGaussian.*improper"):
         to_arviz(factor - factor, key=KEY)
     with pytest.raises(UsageError, match="draws=0"):
         to_arviz(factor, key=KEY, draws=0)

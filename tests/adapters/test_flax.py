@@ -375,10 +375,10 @@ def test_bad_input_is_refused(monkeypatch: Any) -> None:
         fit(y=y + 3)
     with pytest.raises(StructureError, match="targets of the same n records"):
         fit(y=y[:5])
-    with pytest.raises(StructureError, match="Leave the softmax out"):
+    with pytest.raises(StructureError, match="like probabilities"):
         from_params(params, lambda p, x: jax.nn.softmax(apply(p, x)), X, y, **CLASSES)
     _, one, odds, f1 = network(1)
-    with pytest.raises(StructureError, match="Leave the sigmoid out"):
+    with pytest.raises(StructureError, match="log odds of class 1"):
         from_params(one, lambda p, x: jax.nn.sigmoid(odds(p, x)), X, labels(f1), **CLASSES)
     with pytest.raises(ParameterError, match="NaN or infinity in the outputs"):
         fit(x=np.where(np.arange(30)[:, None] == 3, np.nan, X))
@@ -399,7 +399,7 @@ def test_bad_input_is_refused(monkeypatch: Any) -> None:
     q = fit()
     with pytest.raises(StructureError, match="do not fit"):
         to_params(q, {"Dense_0": {"bias": np.zeros(7, np.float32)}})
-    with pytest.raises(StructureError, match="this adapter made"):
+    with pytest.raises(StructureError, match="do not fit"):
         to_params(DiagonalGaussian.from_standard([0.0], [1.0]), params)
     monkeypatch.setitem(sys.modules, "flax", None)
     with pytest.raises(MissingExtraError, match=r"posterity\[flax\]"):

@@ -128,5 +128,5 @@ def test_densities_are_those_of_numpyro(name: str) -> None:
 def test_products_and_what_is_refused() -> None:
     found = to_numpyro(Product(a=Gamma.from_standard(2.0, 3.0), b=Beta.from_standard(1.0, 1.0)))
     assert set(found) == {"a", "b"}
-    with pytest.raises(StructureError, match="on one array"):
+    with pytest.raises(StructureError, match="of one array"):
         to_numpyro(NormalGamma.from_standard([0.0], [1.0], [1.0], [1.0]))

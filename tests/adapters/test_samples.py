@@ -211,8 +211,8 @@ COPY = np.column_stack([FINE["a"], FINE["b"], FINE["a"] - FINE["b"][:, 1]])
 @pytest.mark.parametrize(
     ("draws", "options", "error", "words"),
     [
-        (NAN, {}, ParameterError, r"1 draws of 'b' .* first of 'b\[1\]' at chain 0, draw 15"),
-        ({**FINE, "c": FINE["a"] + 1j}, {}, StructureError, "complex.*'c'"),
+        (NAN, {}, ParameterError, r"draws of 'b' .*1 such, the first at \[0, 15, 1\]"),
+        ({**FINE, "c": FINE["a"] + 1j}, {}, StructureError, "'c'.*complex"),
         ({**FINE, "c": np.array(["x"] * 50)}, {}, StructureError, "'c'.*real numbers"),
         ({**FINE, "c": np.zeros(49)}, {}, StructureError, "as many of each variable"),
         ({**FINE, "c": np.full(50, 3.0)}, {}, ParameterError, r"draws of \['c'\] that do not vary"),

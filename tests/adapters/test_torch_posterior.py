@@ -340,7 +340,7 @@ def test_bad_input_is_refused(torch: Any) -> None:
         from_module(module, X[:0], y[:0], **CLASSES)
     with pytest.raises(StructureError, match="from 0 to 2"):
         from_module(module, X, y + 3, **CLASSES)
-    with pytest.raises(StructureError, match="Leave the softmax out"):
+    with pytest.raises(StructureError, match="like probabilities"):
         from_module(torch.nn.Sequential(module, torch.nn.Softmax(1)), X, y, **CLASSES)
     with pytest.raises(StructureError, match="one tensor, with a row"):
         from_module(torch.nn.Sequential(module, torch.nn.Flatten(0)), X, y, **CLASSES)

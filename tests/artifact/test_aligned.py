@@ -263,5 +263,5 @@ def test_blocks_with_slashes_and_sets_of_names():
     both = Product({"a/b": q.named(["u", "v"]), "a": Product({"b": q.named(["x", "y"])})})
     assert len(both.names) == 2 and set(both.names.values()) == {("u", "v"), ("x", "y")}
     assert ordered(both, both.names, "here", "there").names == both.names
-    with pytest.raises(StructureError, match="a set"):
+    with pytest.raises(StructureError, match="no list of names"):
         q.named({"u", "v"})

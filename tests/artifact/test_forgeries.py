@@ -447,18 +447,22 @@ def single(part: str) -> Change:
 
 
 LEDGERS: dict[str, tuple[Change, str]] = {
-    "a flag of text": (lambda f: f.fields.update(independent=["no", False, False]), "['no']"),
+    "a flag of text": (
+        lambda f: f.fields.update(independent=["no", False, False]),
+        "independent ['no'"),
     "a flag of numbers": (lambda f: f.fields.update(forgotten=[0, 1, 0]), "forgotten [0, 1, 0]"),
     "flags of nothing": (lambda f: f.fields.update(independent=None), "independent None"),
-    "an epoch that is true": (lambda f: f.fields.update(epochs=[True, 1, 2]), "epochs [True]"),
-    "an epoch of a float": (lambda f: f.fields.update(epochs=[0.0, 1, 2]), "epochs [0.0]"),
-    "a negative epoch": (lambda f: f.fields.update(epochs=[-1, 1, 2]), "epochs from -1"),
+    "an epoch that is true": (lambda f: f.fields.update(epochs=[True, 1, 2]), "epochs [True"),
+    "an epoch of a float": (lambda f: f.fields.update(epochs=[0.0, 1, 2]), "epochs [0.0"),
+    "a negative epoch": (lambda f: f.fields.update(epochs=[-1, 1, 2]), "epochs [-1"),
     "an epoch too large": (lambda f: f.fields.update(epochs=[2**63, 1, 2]), "64 bits"),
-    "an epoch of text": (lambda f: f.fields.update(epochs=["0", 1, 2]), "epochs ['0']"),
-    "a negative sequence": (lambda f: f.fields.update(sequences=[0, 0, -3]), "sequences from -3"),
-    "a sequence of a float": (lambda f: f.fields.update(sequences=[0, 0, 1e3]), "sequences [1000"),
-    "an epoch too few": (lambda f: f.fields.update(epochs=[0, 1]), "2 epochs for 3 sites"),
-    "a flag too many": (lambda f: f.fields.update(independent=[False] * 4), "4 independent for 3"),
+    "an epoch of text": (lambda f: f.fields.update(epochs=["0", 1, 2]), "epochs ['0'"),
+    "a negative sequence": (lambda f: f.fields.update(sequences=[0, 0, -3]), "sequences [0, 0, -3"),
+    "a sequence of a float": (
+        lambda f: f.fields.update(sequences=[0, 0, 1e3]),
+        "sequences [0, 0, 1000"),
+    "an epoch too few": (lambda f: f.fields.update(epochs=[0, 1]), "epochs [0, 1]"),
+    "a flag too many": (lambda f: f.fields.update(independent=[False] * 4), "independent [False"),
     "sites by number": (lambda f: f.fields.update(sites=[1, 2, 3]), "sites [1, 2, 3]"),
     "a site twice": (lambda f: f.fields.update(sites=["a", "a", "c"]), "twice, or out of order"),
     "sites out of order": (lambda f: f.fields.update(sites=["b", "a", "c"]), "out of order"),
@@ -470,7 +474,7 @@ LEDGERS: dict[str, tuple[Change, str]] = {
     "a factor too few": (lambda f: f.fields.update(forgotten=[False] * 3), "for 3 sites that cont"),
     "a factor too many": (lambda f: f.fields.update(forgotten=[True] * 3), "for 0 sites that cont"),
     "no factors at all": (without_factors, "2 sites that contribute, and factors None"),
-    "factors in single precision": (single("factors"), "numbers of float64 and float32"),
+    "factors in single precision": (single("factors"), "dtype('<f4')"),
     "NaN in a factor": (
         lambda f: put(f, "factors/rate", np.array([6.0, np.nan])), "nan at 'factors/rate'"
     ),
@@ -506,7 +510,7 @@ def test_a_prior_in_single_precision(path: Path) -> None:
     forged = ledger()
     single("prior")(forged)
     forged.fields["prior_digest"] = digest(forged)
-    assert "numbers of float32 and float64" in refusal(forged.write(path))
+    assert "dtype('<f4')" in refusal(forged.write(path))
 
 
 # --- anything in the manifest, with digests that fit ---------------------------------------------

@@ -24,7 +24,7 @@ from posterity.distillation import (
 )
 from posterity.distillation.distill import LEAST, PROBE, Distillation, set_up
 from posterity.distillation.online import _offered, chunk
-from posterity.distillation.sampling.langevin import _kept, _several
+from posterity.distillation.sampling.langevin import _burned, _kept
 from posterity.distillation.teachers import Health
 from posterity.errors import (
     ArtifactError,
@@ -350,9 +350,9 @@ def test_numbers_are_no_programs() -> None:
         return np.asarray(teacher.sample(3).stack)
 
     first = drawn(SGLD(0.01), 250)
-    programs = _several.programs, _kept.programs
+    programs = _burned.programs, _kept.programs
     assert not np.array_equal(first, drawn(SGLD(0.02, temperature=0.5), 500))
-    assert programs == (_several.programs, _kept.programs)
+    assert programs == (_burned.programs, _kept.programs)
 
 
 # --- the surface ---------------------------------------------------------------------------------

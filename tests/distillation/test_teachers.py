@@ -83,7 +83,7 @@ def test_a_regression_teaches() -> None:
         (lambda: as_teacher("fused.safetensors", None), UsageError, "a teacher that is a str"),
         (lambda: as_teacher(3, None), UsageError, "a teacher that is a int"),
         (lambda: as_teacher(Gaussian.from_standard([0.0], [[1.0]]), None), UsageError, "model"),
-        (lambda: as_teacher(Network.prior(Layers.dense(2, 1)), None), UsageError, "likelihood"),
+        (lambda: as_teacher(Network.prior(Layers.dense(2, 1)), None), UsageError, "of_layers"),
         (
             lambda: Independent(DiagonalGaussian([0.0], [-1.0]), LogisticRegression()),
             UsageError,

@@ -203,7 +203,7 @@ def test_blocks_that_are_no_chain_are_refused() -> None:
     blocks = dict(SITES[0].posterior.blocks)
     with pytest.raises(StructureError, match="plates without weights"):
         HiddenMarkov(emissions=blocks["emissions"])
-    with pytest.raises(StructureError, match="as many of each"):
+    with pytest.raises(StructureError, match="of as many states"):
         HiddenMarkov(blocks, initial=Dirichlet(np.zeros(2)))
     with pytest.raises(ParameterError, match="positive"):
         HiddenMarkov.prior(ONE, states=2, concentration=0.0)

@@ -182,7 +182,7 @@ def test_other_misuse_is_refused() -> None:
     for length in (0, 5, 1.5):
         with pytest.raises(ParameterError, match=f"to {length}"):
             MODEL.check((np.zeros((1, 4, 2)), np.array([length])))
-    with pytest.raises(StructureError, match=r"3 for sequences; expected at least one sequence"):
+    with pytest.raises(StructureError, match=r"0 sequences.*at least one sequence"):
         padded(3)
     with pytest.raises(StructureError, match="padded"):
         MODEL.check((np.zeros((2, 4, 2)), np.array([1])))

@@ -101,12 +101,12 @@ def test_many_inputs_and_draws_are_seen_in_parts() -> None:
 
 def test_what_cannot_be_predicted() -> None:
     for network, x in [(NETWORK, X[:, :2]), (NETWORK, np.ones(())), (stack([NETWORK] * 2), X)]:
-        with pytest.raises(StructureError, match="inputs of shape"):
+        with pytest.raises(StructureError, match=r"inputs of shape|one Network"):
             predict(network, x)
     with pytest.raises(ParameterError, match="NaN"):
         predict(NETWORK, X * np.nan)
     found = describe(NETWORK, X, samples=0)
-    with pytest.raises(StructureError, match="labels of shape"):
+    with pytest.raises(StructureError, match="of shape"):
         found.log_predictive([0, 1])
     with pytest.raises(ParameterError, match="from 0 to 2"):
         found.log_predictive(np.full(6, 3))

@@ -16,6 +16,7 @@ from posterity.adapters.shared import library
 from posterity.arguments import COUNT
 from posterity.arrays.typing import KeyArray, Shape
 from posterity.errors import UsageError
+from posterity.families.checks import check_prior
 from posterity.families.distribution import Distribution
 from posterity.families.transformed import Transformed
 from posterity.runtime.lazy import jax
@@ -58,13 +59,7 @@ def to_arviz(
     COUNT.check(chains=chains, draws=draws)
     if not isinstance(posterior, Distribution):
         posterior = getattr(posterior, "posterior", posterior)
-    one = isinstance(posterior, Distribution) and not posterior.batch_shape
-    if not one or not np.all(posterior.is_proper()):
-        raise UsageError(
-            found=f"an improper {type(posterior).__name__}" if one else f"{posterior!r}",
-            expected="one proper distribution, from which draws exist",
-            fix="Pass a posterior, or one member of a batch; add a proper prior to a factor.",
-        )
+    check_prior(posterior, "a posterior")
     with jax.enable_x64(True):
         drawn = jax.device_get(_drawn(posterior, key, (chains, draws)))
     coords = {}

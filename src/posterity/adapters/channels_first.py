@@ -41,15 +41,13 @@ def check_layers(student: Student) -> Layers:
     if not isinstance(student.network, Layers):
         raise UsageError(
             found=f"{student!r}, whose network is a {type(student.network).__name__}",
-            expected="a student whose network is posterity.networks.Layers",
-            fix="Distill into Layers.dense(...), or export it by the tools of its library.",
+            expected="a student whose network is Layers, as Layers.dense(...)",
         )
     fix = "Distill again, with smaller steps."
     check_numbers(student.parameters, "the weights of the student", fix)
     if isinstance(student.network.layers[-1], Conv):
         raise StructureError(
-            found=f"a convolution as the last layer of {student.network.summary}",
-            expected="a dense layer, since outputs of a head are numbers, not images",
+            found=f"a convolution as the last layer of {student.network.summary}", expected="Dense"
         )
     return student.network
 

@@ -137,7 +137,7 @@ class Task:
         if self.noise_variance is not None and self.likelihood == CLASSIFICATION:
             raise UsageError(
                 found=f"noise_variance={self.noise_variance!r} of a classification",
-                expected="no noise variance, since labels have none",
+                expected="none, since labels have none",
             )
 
     def tensors(self, names: Iterable[str]) -> list[str]:
@@ -190,8 +190,7 @@ def laws(
     if full and size > most_full:
         raise StructureError(
             found=f"{size} weights with curvature='full'",
-            expected=f"at most {most_full}, whose covariance fits into memory",
-            fix="Pass only=[...], the last layer's tensors, or curvature='diagonal'.",
+            expected=f"at most {most_full}: only=[...] of the last layer, or curvature='diagonal'",
         )
     flat = [numbers(tensor, f"the weights {n!r}").reshape(-1) for n, tensor in tensors.items()]
     outputs = np.asarray(outputs, np.float64)
@@ -280,7 +279,6 @@ def tensors_of(
         raise StructureError(
             found=f"{law!r} of tensors {some(names)}, of which {some(wrong)} do not fit",
             expected=f"tensors among {some([f'{n} {shape}' for n, shape in shapes.items()])}",
-            fix="Pass a law that this adapter made, and as like= a network of the same layers.",
         )
     check_one(law)
     values: Any
@@ -370,8 +368,7 @@ def _labels(outputs: Array, target: Array) -> tuple[Array, bool]:
     if sums or (single and several and outputs.min() >= 0 and outputs.max() <= 1):
         raise StructureError(
             found=f"outputs from {outputs.min():.3g} to {outputs.max():.3g}, like probabilities",
-            expected="log odds of class 1" if single else "logits",
-            fix=f"Leave the {'sigmoid' if single else 'softmax'} out, as losses of logits do.",
+            expected=f"{'log odds of class 1' if single else 'logits'}, as losses of logits take",
         )
     logits = np.insert(outputs, 0, 0.0, axis=1) if single else outputs
     likely = log_softmax(logits, axis=1)[np.arange(len(codes)), codes].mean()

@@ -45,9 +45,7 @@ def to_ledger(model: Any, site: str) -> Ledger:
         )
     if not model.state.numdocs:  # before any document, counts are random initial values
         raise UsageError(
-            found="an LdaModel without documents",
-            expected="a fitted model",
-            fix="Pass a corpus, or call update(corpus).",
+            found="an LdaModel without documents", expected="one fitted, by corpus= or update()"
         )
     counts = np.asarray(model.state.sstats, dtype=np.float64)
     prior = np.broadcast_to(np.asarray(model.state.eta, dtype=np.float64), counts.shape)

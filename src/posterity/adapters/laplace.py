@@ -45,8 +45,7 @@ def of_covariance(
     if (wrong := ~np.isfinite(mean)).any():
         raise ParameterError(
             found=f"NaN or infinity as the estimate of {some(at(names, wrong))} in {place}",
-            expected="finite estimates",
-            fix="Leave records with missing values out, and fit again.",
+            expected="finite estimates, of records without missing values",
         )
     diagonal = np.diagonal(matrix)
     inverted = None
@@ -63,9 +62,7 @@ def of_covariance(
     if inverted is None or np.diagonal(inverted).max() > most_inflation:
         raise ParameterError(
             found=f"{why} at {some(at(names, wrong))} in {place}",
-            expected="a positive definite covariance",
-            fix="Leave out columns that are constant or sums of others, or fit with a prior "
-            "or penalty. A covariance by clusters needs more clusters than coefficients.",
+            expected="a positive definite covariance: fewer columns, or more clusters, or a prior",
         )
     precision = matrix if inverse else inverted / scale / scale[:, None]
     precision = (precision + precision.T) / 2
@@ -103,6 +100,5 @@ def check_separation(x: ArrayLike, classes: ArrayLike, names: Sequence[str], pla
     if columns.any():
         raise ParameterError(
             found=f"classes that {some(at(names, columns))} separate perfectly in {place}",
-            expected="classes that overlap, since otherwise the estimate is infinite",
-            fix="Fit with a prior, as posterity.federate and scikit-learn's penalty do.",
+            expected="classes that overlap, or a prior or penalty, as the estimate is infinite",
         )

@@ -66,7 +66,6 @@ class Gaussians(NamedTuple):
                 raise StructureError(
                     found=f"a NormalGamma whose {unshared[0]} differs between features",
                     expected=f"one value for each component, as in {library}'s diagonal type",
-                    fix="Fuse with rule='product' or divergence='reverse', which keep it shared.",
                 )
         return cls(*(np.asarray(part, np.float64) for part in (members.mean, kappa, nu, inverse)))
 

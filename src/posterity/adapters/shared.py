@@ -154,8 +154,7 @@ def check_one(law: Distribution) -> None:
     """Raise a StructureError for a batch of laws."""
     if law.batch_shape:
         raise StructureError(
-            found=f"a batch of shape {law.batch_shape} of {type(law).__name__}",
-            expected="one distribution",
+            found=f"a batch of shape {law.batch_shape}", expected="one distribution"
         )
 
 

@@ -173,8 +173,7 @@ def to_linear(
     if not isinstance(law, Gaussian) or law.batch_shape or not law.names:
         raise StructureError(
             found=f"{law!r}" + ("" if getattr(law, "names", ()) else " without names"),
-            expected="one Gaussian whose coefficients have names",
-            fix="Name them: law.named(['intercept', 'age', ...]).",
+            expected="one Gaussian of named coefficients, law.named(['intercept', ...])",
         )
     check_proper(law, "the posterior for scikit-learn")
     ridge = isinstance(like, BayesianRidge) and POSITIVE.allows(noise_precision)
@@ -182,8 +181,6 @@ def to_linear(
         raise UsageError(
             found=f"like={like!r}, noise_precision={noise_precision!r}",
             expected="like=LogisticRegression(), or like=BayesianRidge() with noise_precision",
-            fix="Say what the law is to become. The noise of a BayesianRidge, alpha_, is no part "
-            "of a law of its coefficients.",
         )
     model: Any = type(like)(**like.get_params(deep=False))
     if ridge:
@@ -219,7 +216,7 @@ def _fitted(estimator: Any, data: shared.Data) -> Fitted:
     if data.names is not None:
         raise UsageError(
             found=f"names= for a {type(estimator).__name__}",
-            expected="none: its coefficients go by the columns that it was fitted with",
+            expected="none: coefficients go by the columns it was fitted with",
         )
     if not isinstance(model, KNOWN) or isinstance(model, LogisticRegressionCV):
         fix = "Point estimates have no posterior: fit BayesianRidge, or OLS of statsmodels; of a "
@@ -240,9 +237,7 @@ def _fitted(estimator: Any, data: shared.Data) -> Fitted:
         two = f"a column {INTERCEPT!r} beside the intercept of a {type(model).__name__}"
         raise StructureError(
             found=two if twice else "a scaling that centres, before a model without an intercept",
-            expected="one intercept: in raw units there is one",
-            fix="Fit with fit_intercept=False, or rename the column; without an intercept scale by "
-            "StandardScaler(with_mean=False).",
+            expected="one intercept, or fit_intercept=False and scaling of with_mean=False",
         )
     return Fitted(model, shift, scale, columns, hasattr(estimator, "feature_names_in_"))
 
@@ -258,9 +253,7 @@ def _scaling(step: Any) -> tuple[Any, Any]:
     if not isinstance(step, SCALERS) or clips:
         raise StructureError(
             found=f"a step {type(step).__name__}{clips} before the linear model",
-            expected=f"scalers of columns: {', '.join(one.__name__ for one in SCALERS)}",
-            fix="Pass pipeline[-1] with the columns that the others made: "
-            "pipeline[:-1].transform(x).",
+            expected=f"{', '.join(one.__name__ for one in SCALERS)}, or pipeline[-1] alone",
         )
     shared.check_fitted(step, "n_features_in_", "scale_")
     own: Any = step

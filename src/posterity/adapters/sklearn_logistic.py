@@ -102,15 +102,14 @@ def among(factor: Any, own: Any, classes: Any, prior: Any) -> Any:
         if asked & {*given} and (absent or asked == {*given}):
             raise UsageError(
                 found=f"a model of classes {given}, and a prior with {absent}",
-                expected="the classes of all sites, the reference first",
-                fix="Pass classes=(...): the site's factor then says nothing of the others.",
+                expected="classes=(...), the classes of all sites, the reference first",
             )
         return factor
     labels = [str(one) for one in classes]
     if len(given) < 2 or len({*labels}) < len(labels) or not {*given} <= {*labels}:
         raise UsageError(
             found=f"classes={labels} for a model of classes {given}",
-            expected="different classes, those of the model among them, the reference first",
+            expected="different classes, the model's among them, the reference first",
         )
     columns = [name.removeprefix(f"{given[1]}:") for name in factor.names]
     columns = columns[: len(columns) // (len(given) - 1)]
@@ -133,7 +132,7 @@ def to_logistic(
     if len(labels) < 2 or labels.tolist() != sorted(set(labels.tolist())):
         raise UsageError(
             found=f"classes={classes!r}",
-            expected="at least two different classes, the reference class first",
+            expected="two different ones or more, the reference first",
         )
     single = len(labels) == 2
     groups = [""] if single else [f"{label}:" for label in labels[1:]]
@@ -162,13 +161,11 @@ def _prior_precision(model: Any, place: str) -> Array:
     if ratio:
         raise UsageError(
             found=f"{place} with an l1 penalty (l1_ratio={ratio})",
-            expected="an l2 penalty, since with l1 the density has no curvature at zero",
-            fix="Fit with l1_ratio=0, or choose columns first and fit again with those.",
+            expected="an l2 penalty, l1_ratio=0: with l1 the density has no curvature at zero",
         )
     if getattr(model, "multi_class", None) == "ovr" and len(model.classes_) > 2:
         raise StructureError(
-            found=f"{place} that fits each class against the rest",
-            expected="a multinomial likelihood",
+            found=f"{place} of each class against the rest", expected="a multinomial likelihood"
         )
     precision = 0.0 if penalty in (None, "none") else 1 / float(model.C)
     own = np.full(model.coef_.shape[1], precision)

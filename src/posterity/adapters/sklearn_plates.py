@@ -102,7 +102,7 @@ def _topics(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> Fi
     if plate.weights is not None:
         raise StructureError(
             found=f"a Plate of Dirichlet with {type(plate.weights).__name__} weights",
-            expected="topics without weights, since each document has its own",
+            expected="topics without weights",
         )
     known = {}
     if prior is not None:
@@ -138,8 +138,7 @@ def _mixture(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> F
     if nu.min() <= size - 1:
         raise StructureError(
             found=f"a component with {nu.min():g} degrees of freedom in {size} dimensions",
-            expected=f"more than {size - 1}, as scikit-learn demands of the diagonal type too",
-            fix="Fit with a larger degrees_of_freedom_prior, or use the Plate itself.",
+            expected=f"more than {size - 1}: a larger degrees_of_freedom_prior",
         )
     known: dict[str, Any] = {}
     if prior is not None:
@@ -189,7 +188,6 @@ def _concentrations(plate: Plate) -> tuple[Any, ...]:
     if plate.weights is None:
         raise StructureError(
             found=f"a Plate of {type(plate.members).__name__} without mixing weights",
-            expected="mixing weights, as in BayesianGaussianMixture",
-            fix="Add them: Plate(plate.members, Dirichlet.from_standard(np.ones(plate.size))).",
+            expected="mixing weights: Plate(members, Dirichlet.from_standard(ones))",
         )
     return tuple(plate.weights.standard_parameters().values())

@@ -111,8 +111,7 @@ def _coefficients(
             sizes = f"{int(results.nobs)} records and {len(results.params)} coefficients"
             raise ParameterError(
                 found=f"{sizes} with squared residuals of {results.ssr:.3g}, in {place}",
-                expected="residuals, which determine the uncertainty of coefficients",
-                fix="Fit more records than coefficients, without the response among the columns.",
+                expected="more records than coefficients, the response not among columns",
             )
     names, mean, covariance = _numbers(results, model)
     other = other or {}
@@ -193,7 +192,6 @@ def _noise(results: Any) -> tuple[float, float]:
     if not all(hasattr(results, name) for name in ("ssr", "df_resid", "mse_resid")):
         raise UsageError(
             found=f"noise of {type(results.model).__name__} results",
-            expected="a linear regression: OLS, WLS or GLS",
-            fix="Leave the noise out, since a GLM's covariance includes its dispersion.",
+            expected="a linear regression, OLS, WLS or GLS, as others have their dispersion within",
         )
     return float(results.df_resid) / 2, float(results.ssr) / 2

@@ -114,8 +114,7 @@ def _laws(module: Any, x: object, y: ArrayLike, task: core.Task) -> Laws:
         if not torch.is_tensor(made[0]) or made[0].ndim != 2:
             shape = tuple(made[0].shape) if torch.is_tensor(made[0]) else type(made[0]).__name__
             raise StructureError(
-                found=f"outputs of shape {shape}",
-                expected="one tensor, with a row (n, K) for each of n records",
+                found=f"outputs of shape {shape}", expected="one tensor, with a row (n, K) a record"
             )
         linear = _linear(torch, module, own, inputs[:1])
         jacobians = _jacobians(torch, module, own, inputs, linear)

@@ -92,15 +92,6 @@ class Namespace:
         identity = np.eye(factors.shape[-1], dtype=factors.dtype)
         return np.linalg.solve(factors, np.broadcast_to(identity, factors.shape))
 
-    def turned(self, factor: Real, matrix: Real) -> Real:
-        """``factor matrix factorᵀ`` (d, d) for a lower triangular factor, of whose zeros BLAS makes
-        use if it is large.
-        """
-        if not isinstance(factor, np.ndarray) or len(factor) < self.large:
-            return factor @ matrix @ factor.T
-        (multiply,) = scipy.linalg.get_blas_funcs(("trmm",), (factor, matrix))
-        return multiply(1.0, factor.T, multiply(1.0, factor.T, matrix, trans_a=1), side=1)
-
     def iterate(self, step: Callable[[Any], Any], state: PyTree, times: int) -> Any:
         """Apply ``step`` to ``state`` again and again; compiled once, not unrolled, by JAX."""
         for _ in range(times):

@@ -6,7 +6,6 @@ nine or more, where the asymptotic series is accurate to all digits of a float64
 general functions, which also accept negative arguments, cost 5 to 60 times as much.
 """
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +17,7 @@ import jax.scipy.special
 from jax.scipy.special import polygamma
 
 from posterity.arrays.functions import Namespace
-from posterity.arrays.typing import Bool, KeyArray, PyTree, Real, Shape
+from posterity.arrays.typing import Bool, PyTree, Real
 
 SHIFT = 9
 """The shift of the argument by the recurrence: the series then has all digits of a float64."""
@@ -154,66 +153,3 @@ class JaxNamespace(Namespace):
 
     def choose(self, condition: Bool[Real, "*g"], yes: PyTree, no: PyTree) -> Any:
         return jax.tree.map(lambda one, other: jnp.where(condition, one, other), yes, no)
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
-@functools.partial(jax.jit, static_argnums=2)
-def log_gamma(key: KeyArray, a: jax.Array, shape: Shape) -> jax.Array:
-    """Draw logarithms of Gamma(a, 1) variables of ``shape``, to which ``a`` is broadcast.
-
-    JAX's own function loops for each element; this one proposes all draws at once and repeats those
-    that are rejected (fewer than one in twenty) until none is left. Draws have implicit derivatives
-    in ``a``, as JAX's do (figurnov2018). If ``a`` is negative or NaN, the draw is NaN.
-
-    Source: marsaglia2000.
-    """
-    size, first, rest, last = math.prod(shape), *jax.random.split(key, 3)
-    flat = jnp.broadcast_to(a, shape).ravel()
-    if not size:
-        return flat.reshape(shape)
-    flat = jnp.where(flat >= 0, flat, jnp.nan)
-    raised = jnp.where(flat < 1, flat + 1, flat)
-    drawn, accepted = _proposed(first, raised)
-    accepted |= ~jnp.isfinite(raised)  # no further proposal would be better
-    width = max(1, size // 8)  # draws that can be proposed again at a time
-
-    def again(state: PyTree) -> Any:
-        number, drawn, accepted = state
-        those = jnp.nonzero(~accepted, size=width, fill_value=size)[0]
-        own = raised[jnp.minimum(those, size - 1)]
-        new, fine = _proposed(jax.random.fold_in(rest, number), own)
-
-        def write(old, new):
-            return old.at[those].set(new, mode="drop")
-
-        return number + 1, write(drawn, new), write(accepted, fine)
-
-    def pending(state):
-        return ~state[2].all()
-
-    drawn = jax.lax.while_loop(pending, again, (0, drawn, accepted))[1]
-    # Minus the logarithm of a uniform draw is an exponential one, without a zero to be met.
-    fall = jax.random.exponential(last, (size,), flat.dtype) / flat
-    return (drawn - jnp.where(flat < 1, fall, 0.0)).reshape(shape)
-
-
-@log_gamma.defjvp
-def _derivative(shape: PyTree, primals: PyTree, tangents: PyTree) -> tuple[jax.Array, jax.Array]:
-    (key, a), (_, moved) = primals, tangents
-    drawn = log_gamma(key, a, shape)
-    value = jnp.maximum(jnp.exp(drawn), jnp.finfo(drawn.dtype).tiny)
-    # JAX's stub asks for a dtype that its function does not take.
-    slope = jax.lax.random_gamma_grad(jnp.broadcast_to(a, shape), value)  # pyright: ignore[reportCallIssue]
-    return drawn, slope / value * moved
-
-
-def _proposed(key: KeyArray, a: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Propose a draw for each shape ``a >= 1``, and return whether it is accepted."""
-    normal, uniform = jax.random.split(key)
-    x = jax.random.normal(normal, a.shape, a.dtype)
-    height = jax.random.exponential(uniform, a.shape, a.dtype)
-    d = a - 1 / 3
-    root = 1 + x / jnp.sqrt(9 * d)
-    log_v = 3 * jnp.log(jnp.maximum(root, jnp.finfo(a.dtype).tiny))
-    accepted = (root > 0) & (-height < x**2 / 2 + d * (1 - root**3 + log_v))
-    return jnp.log(d) + log_v, accepted

@@ -74,8 +74,7 @@ def ordered(value: Any, wanted: Names, place: str, of: str) -> Any:
         odd = some(sorted(set(words[0]) ^ set(words[1])))
         raise StructureError(
             found=f"other words at {place}: not in both are {odd}",
-            expected=f"the words of {of}, in any order",
-            fix="Put all over one vocabulary first: posterity.artifact.one_vocabulary.",
+            expected=f"the words of {of}, in any order, as one_vocabulary puts them",
         )
     if isinstance(value, Ledger):
         return value.in_order(wanted, place, of)
@@ -176,8 +175,7 @@ def with_vocabulary(posterior: Any, wanted: Sequence[str], *, unseen: float | No
     if lost:
         raise StructureError(
             found=f"words that would be lost: {some(lost)}",
-            expected="all words of the topics among those that are wanted",
-            fix="Take the union: one_vocabulary.",
+            expected="all words of the topics, as one_vocabulary does",
         )
     labels = np.array([places[word] for word in words], dtype=int)
     if not isinstance(posterior, Ledger):
@@ -188,8 +186,7 @@ def with_vocabulary(posterior: Any, wanted: Sequence[str], *, unseen: float | No
         if not np.allclose(values, values.flat[0], rtol=1e-10, atol=0.0):
             raise StructureError(
                 found="a prior that differs between words or topics",
-                expected="one concentration of words",
-                fix="Pass unseen=, the prior concentration of a new word.",
+                expected="one concentration of words, or unseen= of new ones",
             )
         unseen = float(values.flat[0])
 
@@ -262,16 +259,13 @@ def words_of(posterior: object) -> tuple[str, ...]:
     """
     if not is_topics(posterior):
         raise StructureError(
-            found=f"{posterior!r}",
-            expected="topics: a Plate of Dirichlet, or a Ledger over one",
-            fix="Pass topics; only categories of a Dirichlet have words.",
+            found=f"{posterior!r}", expected="topics, a Plate of Dirichlet or a Ledger over one"
         )
     family: Any = posterior.prior if isinstance(posterior, Ledger) else posterior
     if not family.members.names:
         raise StructureError(
             found=f"{posterior!r} without names of its words",
-            expected="a word for each category",
-            fix='Name them in the order of the columns: topics.named({"members": words}).',
+            expected="a word for each category, topics.named({'members': words})",
         )
     return family.members.names
 
@@ -281,8 +275,7 @@ def _spread(plate: Any, labels: np.ndarray, words: Sequence[str], unseen: float 
     if len(words) > len(labels) and unseen is None:
         raise StructureError(
             found="new words for a posterior without its prior",
-            expected="the prior concentration of new words",
-            fix="Pass unseen=, or the ledger instead of the posterior.",
+            expected="unseen=, the prior concentration of new words, or the ledger",
         )
     # Without new words the concentration 1.0 is not used.
     members = plate.members.widened(labels, len(words), 1.0 if unseen is None else unseen)

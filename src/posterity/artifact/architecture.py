@@ -24,8 +24,7 @@ def register_architecture(name: str, build: Callable[..., Any]) -> Callable[...,
     """
     if _BUILDERS.setdefault(name, build) is not build:
         raise ArtifactError(
-            found=f"a second architecture named {name!r}",
-            expected="a different name for each function",
+            found=f"a second architecture named {name!r}", expected="a name for each function"
         )
     return build
 

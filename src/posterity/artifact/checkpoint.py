@@ -68,9 +68,8 @@ class Checkpoint:
             raise ArtifactError(
                 found=f"a checkpoint of another computation in {str(self.path)!r}: other "
                 f"{', '.join(differing[:5])}{' and more' * (len(differing) > 5)}",
-                expected="one with the same data, model, settings and key",
-                fix="Remove that file to begin anew, name another checkpoint, or pass again what "
-                "this one was begun with.",
+                expected="one of the same data, model, settings and key",
+                fix="Remove that file to begin anew, or name another checkpoint.",
             )
         if self.unknown:
             warnings.warn(
@@ -146,8 +145,7 @@ def opened(path: AnyPath | None, verb: str, arguments: Mapping[str, Any]) -> Ite
         same = beside.exists() and os.path.samestat(os.fstat(file.fileno()), beside.stat())
         if not (free and same):
             raise ArtifactError(
-                found=f"{str(path)!r}, which another process writes",
-                expected="one process a checkpoint",
+                found=f"{str(path)!r}, which another process writes", expected="one at a time"
             )
         try:
             clean_stale(path)

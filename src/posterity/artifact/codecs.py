@@ -34,17 +34,11 @@ def columns_of(fields: dict[str, Any]) -> list[list[Any]]:
     check_names("Ledger", fields, ["prior", "prior_digest", "factors", *COLUMNS])
     checked: list[list[Any]] = []
     for name, kind in COLUMNS.items():
-        column = fields.get(name)
-        if not isinstance(column, list):
-            raise _wrong(f"{name} {column!r}", "a list")
-        wrong = [value for value in column if type(value) is not kind]
-        if wrong:
-            raise _wrong(f"{name} {wrong[:3]!r}", f"values of type {kind.__name__}")
-        if kind is int and min(column, default=0) < 0:
-            raise _wrong(f"{name} from {min(column)} on", "whole numbers, from 0 on")
+        column = fields[name]
+        sound = isinstance(column, list) and all(type(value) is kind for value in column)
+        if not sound or len(column) != len(fields["sites"]) or (kind is int and min([0, *column])):
+            raise _wrong(f"{name} {column!r}", f"a list of {kind.__name__} from 0 on, one a site")
         checked.append(column)
-        if len(column) != len(checked[0]):
-            raise _wrong(f"{len(column)} {name} for {len(checked[0])} sites", "one a site")
     if any(map(operator.ge, checked[0], checked[0][1:])):
         raise _wrong("sites that come twice, or out of order", "names, sorted")
     return checked
@@ -90,11 +84,10 @@ def _sound_ledger(fields: dict[str, Any]) -> tuple[Ledger, list[list[Any]]]:
     except ValueError as error:
         raise _wrong(f"factors {factors!r} under {prior!r}", "those of one family") from error
     for like, stack in pairs:
-        if like.dtype != np.float64 or stack.dtype != np.float64:
-            raise _wrong(f"numbers of {like.dtype} and {stack.dtype}", "float64, as ledgers hold")
-        if stack.shape != (count, *like.shape):
-            shape = f"factors of shape {stack.shape} for {count} sites that contribute"
-            raise _wrong(shape, f"one a site, of shape {like.shape}")
+        kinds = {like.dtype, stack.dtype}
+        if stack.shape != (count, *like.shape) or kinds != {np.dtype(np.float64)}:
+            found = f"factors of shape {stack.shape} and {kinds} for {count} sites that contribute"
+            raise _wrong(found, f"one a site, of shape {like.shape} and float64")
     if (factors is None) != (count == 0):
         raise _wrong(f"{count} sites that contribute, and factors {factors!r}", "one a site")
     return Ledger(prior), columns_of_sites

@@ -46,8 +46,7 @@ def read_manifest(header: Header) -> Manifest:
     if KEY not in header.metadata:
         raise ArtifactError(
             found="a safetensors file without posterity's manifest",
-            expected="a file written by posterity.save",
-            fix="Read foreign weights with their own library, and convert them by an adapter.",
+            expected="one written by posterity.save; foreign weights go through an adapter",
         )
     text = header.metadata[KEY]
     document = parsed(text, "manifest")
@@ -55,8 +54,7 @@ def read_manifest(header: Header) -> Manifest:
     if type(version) is not int or version != FORMAT_VERSION:
         raise ArtifactError(
             found=f"format version {version!r}",
-            expected=f"format version {FORMAT_VERSION}",
-            fix="Upgrade posterity, or save the posterior again with a matching release.",
+            expected=f"format version {FORMAT_VERSION}, by a matching release of posterity",
         )
     if not text.isascii() or header.metadata != {KEY: text, DIGEST: _of_text(text)}:
         others = sorted(header.metadata.keys() - {KEY, DIGEST})

@@ -126,8 +126,7 @@ def enrol(
     codec = CODECS.setdefault(kind.__name__, Codec(kind, fields, build, check or build, whole))
     if codec.of is not kind or kind.__name__ == ARRAY:
         raise ArtifactError(
-            found=f"a second family named {kind.__name__!r}",
-            expected="a different name for each type",
+            found=f"a second family named {kind.__name__!r}", expected="a name for each type"
         )
 
 
@@ -170,8 +169,7 @@ def check_parameters(kind: type, fields: dict[str, Any]) -> None:
             what = f"array of {leaf.dtype}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
             raise ArtifactError(
                 found=f"{what} for {'.'.join(path)} of a {kind.__name__}",
-                expected="an array of float32 or float64",
-                fix="Make the family by its constructor, which converts its arguments.",
+                expected="float32 or float64",
             )
 
 

@@ -90,8 +90,7 @@ def decode(node: Any, arrays: dict[str, np.ndarray], path: str = "", check: bool
     if codec is None:
         raise ArtifactError(
             found=f"a family {node['type']!r} that is not registered here",
-            expected=f"one of {sorted(CODECS)}",
-            fix="Import the package that defines and registers it, or upgrade posterity.",
+            expected=f"one of {sorted(CODECS)}; import the package that registers it",
         )
     items = node["fields"].items()
     fields = {name: decode(child, arrays, _join(path, name), check) for name, child in items}
@@ -119,8 +118,7 @@ def _checked(plain: Any, path: str) -> Any:
     whole = [n for n in values if type(n) is int] if int in kinds else [0]
     if not -(2**63) <= min(whole) <= max(whole) < 2**63:
         raise ArtifactError(
-            found=f"a whole number beyond 64 bits at {path!r}",
-            expected="a whole number from -2**63 to 2**63 - 1",
+            found=f"a whole number beyond 64 bits at {path!r}", expected="one that fits"
         )
     if float in kinds:
         _array(np.array([n for n in values if type(n) is float]), path)

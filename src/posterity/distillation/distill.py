@@ -280,7 +280,6 @@ def set_up(
             raise StructureError(
                 found=f"a probe of shape {probe.shape}",
                 expected=f"inputs of shape (n, {', '.join(map(str, shape))})",
-                fix="Pass inputs like those that the student learns on.",
             )
         columns = columns if shape == (len(columns),) else ()  # else names of other things
         strange = keys.of_numpy(last).permuted(some.reshape(rows, -1), axis=0)
@@ -304,8 +303,7 @@ def set_up(
     if split and heard < 2 and teacher.population > 1:
         raise UsageError(
             found="one draw of the teacher at a time for a split",
-            expected="two at least: one alone does not show how far they differ",
-            fix="Leave `reservoir` out, or run more chains.",
+            expected="two at least: leave `reservoir` out, or run more chains",
         )
     known = operations, digest(held)
     asked = len(probe)
@@ -398,8 +396,7 @@ def _row(run: Run, state: State, series: np.ndarray) -> Row:
         run.teacher.health(state.teacher, series)  # raises if it was the teacher
         raise ParameterError(
             found=f"a loss of the student of {row.loss} after {row.step} steps",
-            expected="a finite one",
-            fix="Lower the learning rate, or see to inputs and teacher.",
+            expected="a finite one: lower the learning rate, or see to inputs and teacher",
         )
     return row
 

@@ -71,9 +71,7 @@ class Head:
         if noisy or not classes.get(self.likelihood, True):
             raise UsageError(
                 found=f"{self}",
-                expected="two targets at least of a categorical likelihood, one of a Bernoulli; a "
-                "noise variance of a Gaussian alone",
-                fix="Take the likelihood of the teacher's model, and its number of outputs.",
+                expected="two classes or more, one Bernoulli, noise of Gaussians",
             )
         object.__setattr__(self, "targets", int(self.targets))
         object.__setattr__(self, "degrees", float(self.degrees))
@@ -91,10 +89,7 @@ class Head:
         if kind is None or not hasattr(model, "outputs"):
             raise UsageError(
                 found=f"a {type(model).__name__}, which does not say what it predicts",
-                expected="a model with a `likelihood` and a method `outputs(z, x)`",
-                fix="Use NeuralNetwork, LinearRegression or LogisticRegression; or FunctionModel("
-                "model.log_likelihood, predict=..., likelihood=...): of counts and positive values "
-                "'gaussian', with a pair of means and variances.",
+                expected="a `likelihood` and `outputs(z, x)`, or FunctionModel(..., predict=...)",
             )
         LIKELIHOOD.check(likelihood=kind)
         made = shapes_of(model.outputs, z, x, fix="Check that `outputs(z, x)` takes a batch.")
@@ -104,11 +99,8 @@ class Head:
         axes = {"categorical": (2,), "bernoulli": (1, 1 + (shape[1:] == (1,))), "gaussian": (1, 2)}
         if len(shape) not in axes[kind] or pair != (kind == "gaussian" and own is None):
             raise StructureError(
-                found=f"outputs of shape {jax.tree.map(np.shape, made)} for "
-                f"{np.shape(x)[0]} inputs",
-                expected="logits (n, K) of classes, (n,) of labels in {0, 1}, or means (n,) or "
-                "(n, k), beside their noise variances where the model knows none",
-                fix="Mend what the model's `outputs` returns, or its likelihood.",
+                found=f"outputs of shape {jax.tree.map(np.shape, made)} for {len(x)} inputs",
+                expected="logits (n, K), or (n,) of labels in {0, 1}, or means (n,) or (n, k)",
             )
         return cls(kind, shape[1] if len(shape) == 2 else 1, noise_variance=own)
 
@@ -270,9 +262,7 @@ class Head:
     def _check(self, outputs: Array) -> None:
         if outputs.ndim != 2 or outputs.shape[1] != self.size:
             raise StructureError(
-                found=f"outputs of shape {outputs.shape}",
-                expected=f"(n, {self.size}), as {self} has",
-                fix="Give the student as many outputs as `Head.size` says.",
+                found=f"outputs of shape {outputs.shape}", expected=f"(n, {self.size}), of {self}"
             )
 
 

@@ -147,8 +147,7 @@ class Images(Pool):
         if not whole or math.prod(shape) != x[0].size:
             raise StructureError(
                 found=f"records of shape {x.shape[1:]} as images of shape {shape}",
-                expected="height and width, and channels if there are several",
-                fix="Pass Images(x, shape=(28, 28)).",
+                expected="height and width, and channels if there are several: shape=(28, 28)",
             )
         height, width, channels = map(int, shape if len(shape) == 3 else (*shape, 1))
         self.shape = (height, width, channels)
@@ -222,7 +221,6 @@ class Box(Inputs):
             raise ParameterError(
                 found=f"a box from {low} to {high}",
                 expected="two arrays of the shape of one input, the first below the second",
-                fix="Pass Box([low of each column], [high of each column]).",
             )
         self.low, self.high = _single(low), _single(high)
 
@@ -250,8 +248,7 @@ class Generated(Inputs):
         if not np.array_equal(one, other, equal_nan=True):
             raise UsageError(
                 found="a function that gives other inputs for the same key",
-                expected="one whose random numbers come from its key",
-                fix="Draw by jax.random with the key; of inputs that you have, pass Pool(x).",
+                expected="one that draws by its key, or Pool(x) of inputs that you have",
             )
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
@@ -335,7 +332,6 @@ def checked(inputs: Inputs, n: int, key: jax.Array) -> np.ndarray:
         raise ParameterError(
             found=f"generated inputs of shape {x.shape}, not all finite",
             expected="finite numbers of shape (n, ...)",
-            fix="Mend the function or the noise that makes them.",
         )
     return x
 
@@ -355,8 +351,7 @@ def as_inputs(value: object, columns: Sequence[str] = ()) -> Inputs:
             order(value.columns, columns, "the inputs", "the teacher")  # raises for other names
             raise StructureError(
                 found=f"inputs whose columns are {some(value.columns)}",
-                expected=f"the order of the teacher's, {some(columns)}",
-                fix="Make the law of frame[names], with the names in this order.",
+                expected=f"frame[names] as the teacher, {some(columns)}",
             )
         return value
     if callable(value):
@@ -366,9 +361,7 @@ def as_inputs(value: object, columns: Sequence[str] = ()) -> Inputs:
     known = value is not None
     raise UsageError(
         found=f"inputs that are a {type(value).__name__}" if known else "a teacher without inputs",
-        expected="Perturbed(x), Mixup(x), Box(low, high), Pool(x), an array, or a function of a "
-        "key and a number",
-        fix="Pass `inputs`, a law of the inputs that the student is trained on.",
+        expected="Perturbed(x), Mixup(x), Box(low, high), Pool(x), or a function (key, number)",
     )
 
 
@@ -387,9 +380,7 @@ def _shuffled(x: Any, key: jax.Array) -> Any:
 def _check_columns(values: np.ndarray | jax.Array, what: str, x: np.ndarray | jax.Array) -> None:
     if values.shape not in ((), (1,), x.shape[1:]):
         raise StructureError(
-            found=f"{what} of shape {values.shape}",
-            expected=f"one number, or one a column: shape {x.shape[1:]}",
-            fix="Pass one number for all columns, as 0.1.",
+            found=f"{what} of shape {values.shape}", expected=f"one, or one a column: {x.shape[1:]}"
         )
 
 

@@ -8,11 +8,10 @@ import dataclasses
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse.linalg
 
 from posterity.arrays.typing import Bool, Float, Real
 from posterity.distillation.pytrees import leaves, rebuilt
-from posterity.errors import ParameterError, StructureError
+from posterity.errors import ParameterError
 from posterity.models.data import real_numbers
 from posterity.runtime.jax_loaded import is_jax
 
@@ -35,7 +34,7 @@ class Scaling:
 
     Arrays have shapes (d,), for flattened inputs, and (k,); None means no scaling. NumPy inputs are
     scaled in float64, as float32 cannot resolve seconds since 1970. A shift that is not shaped as
-    its scale is a StructureError, a scale that is not positive a ParameterError.
+    its scale, or a scale that is not positive, is a ParameterError.
 
     >>> Scaling(x_shift=np.array([2000.0]), x_scale=np.array([10.0])).inputs(np.array([[2020.0]]))
     array([[2.]], dtype=float32)
@@ -53,17 +52,11 @@ class Scaling:
                 continue
             shift, scale = parts = [np.array(getattr(self, own), np.float64) for own in names]
             vars(self).update(zip(names, parts, strict=True))
-            if shift.shape != scale.shape or shift.ndim != 1:
-                raise StructureError(
-                    found=f"{name}_shift of shape {shift.shape}, {name}_scale of {scale.shape}",
-                    expected="both, with one number a column of each",
-                    fix="Flatten what is known of one record.",
-                )
-            if not (np.isfinite(shift).all() and np.isfinite(scale).all() and (scale > 0).all()):
+            columns = shift.ndim == 1 and shift.shape == scale.shape
+            if not columns or not (np.isfinite(shift) & (scale > 0) & (scale < np.inf)).all():
                 raise ParameterError(
                     found=f"{name}_shift {shift} and {name}_scale {scale}",
-                    expected="finite numbers, positive scales",
-                    fix="Leave columns alone whose scale is not known: scale 1.",
+                    expected="a finite number of each a column, positive ones of the scale",
                 )
 
     @classmethod
@@ -163,14 +156,8 @@ class Domain:
         """Return the domain of a sample of inputs, in the units of the network."""
         x = np.asarray(x, np.float64).reshape(len(x), -1)
         mean = x.mean(0)
-        most = min(x.shape)
-        parts: Any
-        if most <= MOST or not (x != mean).any():  # few dimensions, or constant inputs
-            parts = np.linalg.svd(x - mean, full_matrices=False)
-        else:
-            parts = scipy.sparse.linalg.svds(x - mean, MOST, v0=np.ones(most))
-        _, sizes, rows = parts
-        kept = sizes > 1e-6 * max(sizes.max(initial=0), 1e-30)
+        _, sizes, rows = np.linalg.svd(x - mean, full_matrices=False)
+        kept = np.flatnonzero(sizes > 1e-6 * max(sizes.max(initial=0), 1e-30))[:MOST]
         sizes = sizes[kept]
         rows = rows[kept]
         left = max(float(((x - mean) ** 2).sum() - (sizes**2).sum()), 0.0)

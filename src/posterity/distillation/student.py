@@ -24,7 +24,7 @@ from posterity.distillation.pytrees import Array
 from posterity.distillation.scaling import Domain, Scaling
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.families.layers import Dense, Layers
-from posterity.models.data import real_numbers
+from posterity.models.data import inputs
 from posterity.models.forward import Forward
 from posterity.models.tables import distinct
 from posterity.networks.predictive import Prediction
@@ -78,7 +78,6 @@ class Student:
                 raise StructureError(
                     found=f"weights of shape {shape} of {self.network.summary} for {self.head}",
                     expected=f"{self.network.size} weights, and {self.head.size} outputs",
-                    fix="Take the flat vector from Layers.ravel; Head.size says how many outputs.",
                 )
 
     @property
@@ -101,18 +100,10 @@ class Student:
         return np.concatenate(parts)
 
     def _scaled(self, x: ArrayLike) -> np.ndarray:
-        x = real_numbers(x, "the inputs", self.columns or None, records=False)
-        wanted = self.network.inputs if isinstance(self.network, Layers) else None
-        if wanted is None and self.scaling.x_shift is not None:
-            wanted = self.scaling.x_shift.size
-        if x.ndim < 1 or (wanted is not None and math.prod(x.shape[1:]) != wanted):
-            raise StructureError(
-                found=f"inputs of shape {x.shape}",
-                expected="an axis of inputs before those of one input"
-                + ("" if wanted is None else f", {wanted} numbers each, as it was distilled on"),
-                fix="Pass x[None] for a single input.",
-            )
-        return np.asarray(self.scaling.inputs(x))
+        size = self.network.inputs if isinstance(self.network, Layers) else None
+        if size is None and self.scaling.x_shift is not None:
+            size = self.scaling.x_shift.size
+        return np.asarray(self.scaling.inputs(inputs(x, self.columns or None, size)))
 
     def predict(self, x: ArrayLike) -> Prediction:
         """Return the predictive and its uncertainty at inputs (n, ...), in the units of ``y``.
@@ -196,7 +187,6 @@ def start(
             found=f"a student that is a {type(student).__name__}",
             expected="Layers, an equinox module, (apply, parameters) as flax has them, or an "
             "Architecture",
-            fix="Leave it out for a perceptron like the teacher's network.",
         )
     parameters = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), parameters)
     some = jax.ShapeDtypeStruct((2, *x.shape[1:]), jnp.float32)
@@ -206,7 +196,6 @@ def start(
         raise StructureError(
             found=f"a student with outputs of shape {shape and shape[1:]}",
             expected=f"({head.size},), as {head} has",
-            fix="Give its last layer so many outputs.",
         )
     return network, parameters
 
@@ -330,10 +319,8 @@ def finish(
 def _written(student: Student) -> dict[str, Any]:
     if not isinstance(student.network, Layers | Architecture):
         raise ArtifactError(
-            found=f"a student whose network is a function of one's own, {student.network!r}",
-            expected="a network that files can describe",
-            fix="Distill into Layers, or into an Architecture under a registered name: "
-            "register_architecture(name, lambda parameters: lambda x: apply(parameters, x)).",
+            found=f"a student of a function of one's own, {student.network!r}",
+            expected="Layers, or an Architecture of a name given to register_architecture",
         )
     held = isinstance(student.network, Architecture)  # which holds the parameters
     return {name: own for name, own in vars(student).items() if not (held and name == "parameters")}

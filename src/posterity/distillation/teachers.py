@@ -218,9 +218,7 @@ class Draws(_OfModel):
         shapes = [leaf.shape for leaf in jax.tree.leaves(self.stack)]
         if not shapes or len({shape[:1] for shape in shapes}) != 1 or () in shapes:
             raise StructureError(
-                found=f"draws of shapes {shapes}",
-                expected="arrays whose first axis counts draws, at least one",
-                fix="Stack what was drawn: np.stack(draws).",
+                found=f"draws of shapes {shapes}", expected="arrays of draws on the first axis"
             )
         self.columns = tuple(columns) or columns_in(x)
         self.x = None if x is None else array(x, self.columns, "the inputs")
@@ -331,15 +329,12 @@ def as_teacher(value: object, model: Model | None) -> Teacher:
             found=f"a teacher that is a {type(value).__name__}",
             expected="Langevin(model, prior, data), Draws(model, stack), or a posterior: a law, "
             "a ledger, a fusion, or the path of a file with one",
-            fix="Pass what posterity.fuse or posterity.federate returned, or its `.posterior`.",
         )
     if model is None and posterior.network_layers and posterior.network_layers.outputs > 1:
         model = NeuralNetwork.of_layers(posterior.network_layers)
     if model is None:
         raise UsageError(
             found=f"a posterior {posterior!r} without a model",
-            expected="the model whose parameters it is a law of, and that predicts",
-            fix="Pass model=NeuralNetwork.of_layers(posterior.layers, likelihood='gaussian'), or "
-            "the regression that it was fitted with.",
+            expected="model=, as NeuralNetwork.of_layers(posterior.layers) or a regression",
         )
     return Independent(posterior, model)

@@ -23,7 +23,7 @@ from posterity.families.names import alike, names_of, with_names
 from posterity.families.supports import (
     listed,
 )
-from posterity.families.vector_space import VectorSpace, at_rest, broadcasts
+from posterity.families.vector_space import VectorSpace, broadcasts
 from posterity.runtime.lazy import jax
 
 
@@ -118,13 +118,7 @@ class ExponentialFamily(VectorSpace):
         >>> Beta.from_standard(1.0, 1.0).given([Beta(2.0, 1.0), Beta(1.0, 5.0)])
         Beta(0.364 ± 0.14)
         """
-        terms = [self, *factors]
-        if len(terms) == 2:  # the floating-point sum of two numbers is rounded once already
-            with np.errstate(over="ignore"):
-                total = at_rest(terms[0] + terms[1])  # pyright: ignore[reportOperatorIssue]
-            if all(np.isfinite(leaf).all() for leaf in leaves(total)):
-                return total
-        return with_names(tree_sums.total(terms), names_of(self))
+        return with_names(tree_sums.total([self, *factors]), names_of(self))
 
     def parts(self) -> Sequence["ExponentialFamily"]:
         """Return the independent parts; a law that is not composed is its only part."""

@@ -8,10 +8,7 @@ from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, PyTree, Real, Shape
 from posterity.families.base import Line
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, place, scalar
-from posterity.families.dirichlet import (
-    invert_mean_log,
-    solve_diagonal_minus_constant,
-)
+from posterity.families.dirichlet import invert_mean_log
 from posterity.families.emitting import MixingWeights, check_exchangeable
 from posterity.families.formulas import BETA
 from posterity.families.marginals import Closed, Marginal, known_moments, same_shape
@@ -114,12 +111,6 @@ class Beta(MixingWeights):
         shared = -trigamma(self.a + self.b)
         return self._matrix(trigamma(self.a) + shared, shared, trigamma(self.b) + shared)
 
-    def inverse_fisher_product(self, vector: Flat) -> Flat:
-        np_ = self.xp.np
-        trigamma = self.xp.trigamma
-        diagonal = np_.stack([trigamma(self.a), trigamma(self.b)], axis=-1)
-        return solve_diagonal_minus_constant(diagonal, trigamma(self.a + self.b), vector)
-
     def with_mean_parameters(self, vector: Flat) -> Self:
         self._check_length(vector)
         natural = invert_mean_log(vector) - 1
@@ -130,7 +121,6 @@ class Beta(MixingWeights):
         return self.flatten(a_minus_one=xp.log(z), b_minus_one=xp.log1p(-z))
 
     def sample(self, key: KeyArray, shape: Shape = ()) -> Float[Real, "*shape"]:
-        """Draw the share of one gamma variate in the sum of two."""
         return _draw(key, shape, self.a, self.b)
 
     # --- as sticks of a Dirichlet process ---------------------------------------------------------
@@ -197,8 +187,4 @@ class Beta(MixingWeights):
 
 @sampler
 def _draw(key: KeyArray, shape: Shape, a: Real, b: Real) -> Float[Real, "*shape"]:
-    from posterity.arrays.jax_namespace import log_gamma
-
-    ones, zeros = jax.random.split(key)
-    full = shape + a.shape
-    return jax.nn.sigmoid(log_gamma(ones, a, full) - log_gamma(zeros, b, full))
+    return jax.random.beta(key, a, b, shape + a.shape, a.dtype)

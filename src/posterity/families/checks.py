@@ -28,22 +28,18 @@ def check_proper(law: Distribution, place: str) -> None:
     if not np.all(law.is_proper()):
         raise ParameterError(
             found=f"improper {type(law).__name__}{_improper_part(law)} in {place}",
-            expected="parameters of a distribution (positive definite precisions, positive "
-            "concentrations, enough degrees of freedom)",
-            fix="A difference of posteriors is a factor: add it to a prior before using it as "
-            "a distribution. Otherwise fit again.",
+            expected="precisions that are positive definite, positive concentrations and degrees",
+            fix="A difference of posteriors is a factor: add it to a prior before using it.",
         )
 
 
 def check_prior(prior: Any, what: str = "a prior") -> None:
     """Raise a UsageError unless ``prior`` is one proper distribution without a batch."""
-    fits = isinstance(prior, Distribution) and prior.batch_shape == ()
-    if not fits or not np.all(prior.is_proper()):
+    one = isinstance(prior, Distribution) and prior.batch_shape == ()
+    if not one or not np.all(prior.is_proper()):
         raise UsageError(
-            found=f"{what} {prior!r}" + (", which is improper" if fits else ""),
-            expected="one proper law of the model's parameters",
-            fix="Pass model.prior(variance=...) for a network, Gaussian.from_standard(...) for a "
-            "regression; of GaussianPrior and Horseshoe take `.network(layers)`.",
+            found=f"{what} {prior!r}{', which is improper' * one}",
+            expected="one proper law: a member of a batch, a network prior's `.network(layers)`",
         )
 
 

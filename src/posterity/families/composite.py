@@ -99,13 +99,8 @@ class Composite(ExponentialFamily):
         return total
 
     def squared_length(self, step: Self) -> Float[Real, ""]:
-        total: Any = 0.0
-        for part, along in zip(self.parts(), step.parts(), strict=True):
-            # A family's own formula is for one member; the general one is for a batch.
-            general = type(part).squared_length is ExponentialFamily.squared_length
-            for index in [()] if general else np.ndindex(part.batch_shape):
-                total = total + part[index].squared_length(along[index])
-        return total
+        pairs = zip(self.parts(), step.parts(), strict=True)
+        return sum(part.squared_length(along) for part, along in pairs)  # pyright: ignore
 
     def inverse_fisher_product(self, vector: Flat) -> Flat:
         self._check_length(vector)
@@ -290,8 +285,7 @@ class Product(Composite):
             return super()._translate(offset)
         if not isinstance(offset, Mapping) or set(offset) - set(self.blocks):
             raise StructureError(
-                found=f"offsets {offset}",
-                expected=f"offsets by name, for blocks among {list(self.blocks)}",
+                found=f"offsets {offset}", expected=f"some by name, of {list(self.blocks)}"
             )
         return type(self)({n: b.translate(offset.get(n)) for n, b in self.blocks.items()})
 

@@ -159,8 +159,7 @@ def symmetrized(leaf: Real, coordinate: Coordinate, place: str) -> Real:
     if wrong.any():
         raise ParameterError(
             found=f"an asymmetric {place}, by up to {gap[wrong].max():.3g}",
-            expected="a symmetric matrix",
-            fix="If the asymmetry is rounding, pass (m + m.T) / 2; else look for what is wrong.",
+            expected="a symmetric matrix, or (m + m.T) / 2 if only rounding differs",
         )
     np_ = namespace(leaf).np
     return frozen(np_.where(np_.isfinite(gap), symmetric(leaf), leaf))
@@ -201,8 +200,7 @@ def place(leaf: Real, labels: Int[np.ndarray, " k"], size: int, axis: int) -> Re
     kept = labels >= 0
     if labels.min(initial=0) < -1 or labels.max(initial=-1) >= size:
         raise StructureError(
-            found=f"labels {labels.tolist()}",
-            expected=f"numbers below {size}, or -1 for what is left out",
+            found=f"labels {labels.tolist()}", expected=f"numbers from -1 to {size - 1}"
         )
     np_ = namespace(leaf).np
     front = np_.moveaxis(leaf, axis, 0)

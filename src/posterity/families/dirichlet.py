@@ -60,12 +60,7 @@ class Dirichlet(MixingWeights, EmittingSymbols):
     def marginals(self) -> list[Marginal]:
         """Return the Beta law of each category against all others."""
         alpha = np.asarray(self.concentration, float)
-        zero = np.zeros((*alpha.shape[:-1], 1))
-        # The other concentrations are summed, as a difference from the total loses digits.
-        first = np.concatenate([zero, np.cumsum(alpha, -1)[..., :-1]], -1)
-        back = np.cumsum(alpha[..., ::-1], -1)[..., ::-1]
-        later = np.concatenate([back[..., 1:], zero], -1)
-        return [Closed(BETA, (alpha, first + later))]
+        return [Closed(BETA, (alpha, alpha.sum(-1, keepdims=True) - alpha))]
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """Return ``Σ log Γ(α_k) - log Γ(Σ α_k)``."""

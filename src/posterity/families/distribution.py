@@ -364,15 +364,9 @@ def fitted(shape: PyTree, z: PyTree, law: Distribution | None = None) -> Any:
         event = one(shape, z)
         np.broadcast_shapes(*leading)
     except ValueError:
-        of = ""
-        batch = ""
-        if law is not None:
-            of = f" for {law!r}"
-            batch = f" with the batch shape {law.batch_shape}"
-        raise StructureError(
-            found=f"values of shapes {[np.shape(leaf) for leaf in leaves(z)]}{of}",
-            expected=f"events of shape {shape}, with leading axes that broadcast{batch}",
-        ) from None
+        found = f"values of shapes {[np.shape(leaf) for leaf in leaves(z)]} for {law or 'a law'!r}"
+        expected = f"events of shape {shape}, with leading axes that broadcast"
+        raise StructureError(found=found, expected=expected) from None
     return event
 
 

@@ -83,15 +83,6 @@ class Gamma(ExponentialFamily):
         """Return ``[[ψ'(a), -1/b], [-1/b, a/b²]]``."""
         return self._matrix(self.xp.trigamma(self.shape), -1 / self.rate, self.mean / self.rate)
 
-    def inverse_fisher_product(self, vector: Flat) -> Flat:
-        """Solve by the inverse of the 2 x 2 matrix of determinant ``(a ψ'(a) - 1)/b²``."""
-        trigamma, (first, second) = self.xp.trigamma(self.shape), (vector[..., 0], vector[..., 1])
-        excess = self.shape * trigamma - 1
-        return self.flatten(
-            shape_minus_one=(self.shape * first + self.rate * second) / excess,
-            rate=self.rate * (first + self.rate * trigamma * second) / excess,
-        )
-
     def with_mean_parameters(self, vector: Flat) -> Self:
         """Solve ``log a - ψ(a) = log E[z] - E[log z]``, then ``b = a / E[z]``."""
         self._check_length(vector)

@@ -333,9 +333,9 @@ class Gaussian(AnyGaussian):
     def squared_length(self, step: Self) -> Float[Real, ""]:
         """Return the squared length in closed form, about the mean."""
         half = self._inverse_factor
-        slope = step.precision_mean - step.precision @ self._mean
-        turned = self.xp.turned(half, step.precision)
-        return ((half @ slope) ** 2).sum() + (turned**2).sum() / 2
+        slope = step.precision_mean - step.times_precision(self._mean)
+        turned = half @ step.precision @ half.mT
+        return ((half @ slope[..., None]) ** 2).sum() + (turned**2).sum() / 2
 
     def at_noise(self, noise: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
         """Return ``m + S ε`` with ``S = L⁻ᵀ``, where ``L`` is the precision's Cholesky factor."""

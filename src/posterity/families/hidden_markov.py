@@ -56,25 +56,16 @@ class HiddenMarkov(Product):
         def plain(law):
             return isinstance(law, Plate) and law.weights is None
 
-        if not (
-            tuple(own) == tuple(SHARED)
-            and plain(own["emissions"])
-            and plain(own["transitions"])
-            and isinstance(own["initial"], Dirichlet)
-            and isinstance(own["transitions"].members, Dirichlet)
-        ):
+        sizes = set()
+        if tuple(own) == tuple(SHARED) and plain(own["emissions"]) and plain(own["transitions"]):
+            start = own["initial"]
+            rows = own["transitions"].members
+            if isinstance(start, Dirichlet) and isinstance(rows, Dirichlet):
+                sizes = {own["emissions"].size, start.own_size, rows.batch_shape[-1], rows.own_size}
+        if len(sizes) != 1:
             raise StructureError(
                 found=f"blocks {dict(own)!r}",
-                expected="emissions=Plate(...), initial=Dirichlet(...), "
-                "transitions=Plate(Dirichlet(...)), plates without weights",
-            )
-        rows = own["transitions"].members
-        sizes = own["emissions"].size, own["initial"].own_size, rows.batch_shape[-1], rows.own_size
-        if len(set(sizes)) != 1:
-            raise StructureError(
-                found=f"{sizes[0]} emissions, {sizes[1]} initial probabilities and transitions "
-                f"of shape {sizes[2:]}",
-                expected="as many of each as there are states",
+                expected="plates without weights, and a Dirichlet as initial, of as many states",
             )
 
     @classmethod
@@ -217,9 +208,8 @@ class HiddenMarkov(Product):
 
         if not (fair(off) and fair(rows[own]) and fair(start)):
             raise StructureError(
-                found="a prior over transitions or initial probabilities that tells states apart",
+                found="a prior that tells states apart",
                 expected="one concentration for all moves, one for staying, one for the start",
-                fix="Make it by HiddenMarkov.prior, or use rule='barycenter' without priors.",
             )
         stay = stays[0] if len(start) > 1 else np.nan
         return np.array([off[0] * len(start), stay, start.sum()])

@@ -173,8 +173,7 @@ class Layers:
         strange += [self.sites] if type(self.sites) is not int or self.sites < 0 else []
         if strange or not self.layers:
             raise UsageError(
-                found=f"layers {strange or self.layers}",
-                expected="Dense or Conv layers, at least one",
+                found=f"layers {strange or self.layers}", expected="at least one Dense or Conv"
             )
         first = self.layers[0]
         image = tuple(self.image) or ((first.inputs,) if isinstance(first, Dense) else ())
@@ -188,11 +187,6 @@ class Layers:
         """
         # NumPy integers are converted, as they cannot be saved to files.
         whole: list[Any] = [int(size) if isinstance(size, np.integer) else size for size in sizes]
-        if len(sizes) < 2:
-            raise UsageError(
-                found=f"sizes {sizes}",
-                expected="the number of inputs, then of each layer's outputs",
-            )
         kinds = [activation] * (len(whole) - 2) + ["identity"]
         return cls(tuple(map(Dense, whole, whole[1:], kinds)))
 
@@ -332,7 +326,7 @@ class Layers:
                 if shape != place.shape:
                     raise StructureError(
                         found=f"a {name} of shape {shape} in layer {index}",
-                        expected=f"shape {place.shape}",
+                        expected=f"{place.shape}",
                     )
                 pieces.append(np.asarray(own[name]).reshape(-1))
         return np.concatenate(pieces)

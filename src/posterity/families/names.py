@@ -112,8 +112,8 @@ def unfit(names: Any, most: int = 200) -> str:
     """Return why these cannot be names, of at ``most`` so many characters; an empty text if they
     can.
     """
-    if isinstance(names, str | Set):
-        return "one text, no list of names" if isinstance(names, str) else "a set, in no order"
+    if isinstance(names, str | Set) or not isinstance(names, Iterable):
+        return f"{names!r} is no list of names"
     names = list(names)
     if not all(isinstance(name, str) for name in names):
         return f"one is no text: {next(n for n in names if not isinstance(n, str))!r}"
@@ -132,21 +132,14 @@ def checked(names: Any, size: int | None, law: PyTree) -> tuple[str, ...]:
     Raises:
         StructureError: if they are not as many distinct texts as the law has coordinates.
     """
-    if size is None:
-        raise StructureError(
-            found=f"a list of names for {law!r}",
-            expected=f"names by part, of {list(law.named_parts())}",
-        )
-    if isinstance(names, Iterable) and not isinstance(names, str | Set):
-        names = list(names)
-    wrong = unfit(names) if isinstance(names, list | str | Set) else f"{names!r} is no list"
-    if not wrong and len(names) != size:
-        wrong = f"{len(names)} names"
-    if wrong:
-        raise StructureError(
-            found=f"names for {law!r}: {wrong}",
-            expected=f"{size} different texts, one a coordinate",
-        )
+    names = list(names) if isinstance(names, Iterator) else names
+    wrong = unfit(names)
+    if wrong or len(names) != size:
+        found = f"names for {law!r}: {wrong or f'{len(names)} names'}"
+        expected = f"{size} different texts, one a coordinate"
+        if size is None:
+            expected = f"names by part, of {list(law.named_parts())}"
+        raise StructureError(found=found, expected=expected)
     return tuple(map(str, names))
 
 
@@ -183,7 +176,6 @@ def order(names: Sequence[str], wanted: Sequence[str], place: str, of: str) -> l
         raise StructureError(
             found=f"names that do not fit at {place}: {wrong}",
             expected=f"those of {of}, in any order: {some(wanted)}",
-            fix="Use the same names everywhere and leave out what others lack, or give no names.",
         )
     return [position[name] for name in wanted]
 
@@ -253,7 +245,7 @@ def described(law: PyTree) -> str:
             with np.errstate(all="ignore"):
                 line = law._described(numbers)
         except Exception:  # of tracers, of what is half built: a description is no place to fail
-            line = f"{type(law).__name__}({_shapes(law)})"
+            line = type(law).__name__
         else:
             if line == cut(line):
                 break
@@ -329,12 +321,3 @@ def _numbers(law: PyTree) -> list[str]:
     shown = [f"{m:.3g} ± {s:.2g}" for m, s in zip(mean[:SHOWN], sd[:SHOWN], strict=True)]
     shown = [f"{short_name(n)}={line}" for n, line in zip(labels, shown, strict=False)] or shown
     return [*shown, f"{size - SHOWN} more"] if size > SHOWN else shown
-
-
-def _shapes(law: PyTree) -> str:
-    result = (
-        f"{name}={type(value).__name__}{tuple(getattr(value, 'shape', ()))}"
-        for name, value in law.__dict__.items()
-        if name != LABEL
-    )
-    return ", ".join(result) or "nothing"

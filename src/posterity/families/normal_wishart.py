@@ -164,17 +164,11 @@ class NormalWishart(NormalPrecision):
 
     def is_proper(self) -> Bool[Real, "*batch"]:
         """Tell whether ``κ > 0``, ``ν > d - 1`` and ``S`` is positive definite."""
-        np_ = self.xp.np
         kappa = self.mean_precision
-        finite = np_.isfinite(kappa) & np_.isfinite(self.precision_mean).all(-1)
-        located = finite & (kappa > 0)
-        safe = type(self)._of(
-            mean_precision=np_.where(located, kappa, 1.0),
-            degrees=self.degrees,
-            precision_mean=np_.where(located[..., None], self.precision_mean, 0.0),
-            scatter=self.scatter,
-        )
-        return located & safe.wishart.is_proper()
+        isfinite = self.xp.np.isfinite
+        with np.errstate(all="ignore"):  # of a mean without precision
+            spread = self.wishart.is_proper()
+        return spread & isfinite(kappa) & (kappa > 0) & isfinite(self.precision_mean).all(-1)
 
     def negative_entropy(self) -> Float[Real, "*batch"]:
         """Return the negative entropy of the precision plus that of the mean given it."""

@@ -49,17 +49,14 @@ class Plate(Composite):
     is_plate = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.members, ExponentialFamily) or not self.members.batch_shape:
-            raise StructureError(
-                found=f"members {self.members!r} without a batch axis",
-                expected="members of batch shape (..., K)",
-            )
+        members = self.members
         weights = self.weights
-        if weights is not None and not (
-            isinstance(weights, MixingWeights) and weights.weights_shape == self.members.batch_shape
-        ):
+        batch = members.batch_shape if isinstance(members, ExponentialFamily) else ()
+        known = isinstance(weights, MixingWeights) and weights.weights_shape == batch
+        if not batch or not (weights is None or known):
             raise StructureError(
-                found=f"{self.size} members but weights {weights!r}", expected="one weight a member"
+                found=f"members {members!r} with weights {weights!r}",
+                expected="members of batch shape (..., K), and one weight a member",
             )
 
     @classmethod

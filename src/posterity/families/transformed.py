@@ -12,7 +12,7 @@ from posterity.arrays.typing import Bool, Float, Floats, Index, Int, KeyArray, P
 from posterity.errors import StructureError
 from posterity.families.distribution import Distribution
 from posterity.families.marginals import Marginal, Names, Sampled, Table, numbered, unknown
-from posterity.families.names import called, not_reordered, with_names
+from posterity.families.names import called, with_names
 from posterity.families.supports import (
     Continuous,
     PositiveDefiniteMatrices,
@@ -53,7 +53,6 @@ class Transformed(Distribution):
             raise StructureError(
                 found=f"a law {self.law!r}",
                 expected=f"one of vectors of {size} numbers" if fits else "a law and Supports",
-                fix="Count the unconstrained numbers: unconstrained(prior).size.",
             )
 
     @classmethod
@@ -111,16 +110,6 @@ class Transformed(Distribution):
     @property
     def named_size(self) -> int:
         return self.law.event_shape[0]
-
-    def reordered(self, places: Int[np.ndarray, " d"]) -> Self:
-        """Entries of dictionaries as a whole, and numbers within one array that has one axis; a
-        StructureError if entries are torn apart, or what is mapped together changes places.
-        """
-        try:
-            tree = _moved(self.supports.tree, np.asarray(places))
-        except ValueError:
-            raise not_reordered(self, places) from None
-        return type(self)(self.law.reordered(places), Supports(tree))
 
     def __getitem__(self, index: Index) -> Self:
         """Members of the batch, by NumPy's indexing rules."""
@@ -202,34 +191,6 @@ class Transformed(Distribution):
         u = supports.inverse(map_supports(one, supports.tree, z))
         density = self.law.log_prob(supports.ravel(u)) - supports.log_det(u)
         return namespace(density).np.where(inside, density, -np.inf)
-
-
-def _moved(tree: PyTree, places: Int[np.ndarray, " d"]) -> Any:
-    """The tree of which the numbers lie at these places of the old one's.
-
-    A ValueError if numbers that must stay together would be torn apart.
-    """
-    if not isinstance(tree, dict | tuple):
-        one_by_one = isinstance(tree, Continuous) and not tree.axes and len(tree.shape) <= 1
-        if not one_by_one and not np.array_equal(places, np.arange(len(places))):
-            raise ValueError("torn apart")
-        return tree
-    names = list(tree)
-    parts = list(tree.values() if isinstance(tree, dict) else tree)
-    starts = np.cumsum([0, *(Supports(part).size for part in parts)])
-    owner = np.searchsorted(starts[1:], places, side="right")
-    moved: dict[int, Any] = {}
-    for k in dict.fromkeys(owner.tolist()):
-        at = np.flatnonzero(owner == k)
-        if np.ptp(at) >= len(at):
-            raise ValueError("torn apart")
-        moved[k] = _moved(parts[k], places[at] - starts[k])
-    if isinstance(tree, tuple):
-        if list(moved) != sorted(moved):
-            raise ValueError("torn apart")
-        return tuple(moved.get(k, part) for k, part in enumerate(parts))
-    rest = {k: part for k, part in enumerate(parts) if k not in moved}
-    return {names[k]: part for k, part in (moved | rest).items()}
 
 
 # --- tables of events ----------------------------------------------------------------------------

@@ -107,8 +107,7 @@ class Supports:
         """Return ``u`` from flat coordinates; the inverse of :meth:`ravel`."""
         if flat.shape[-1:] != (self.size,):
             raise StructureError(
-                found=f"an array of shape {flat.shape}",
-                expected=f"{self.size} numbers on its last axis",
+                found=f"an array of shape {flat.shape}", expected=f"(..., {self.size})"
             )
         ends = np.cumsum([0, *map(math.prod, listed(self.free_shape))]).tolist()
         pieces = (flat[..., start:end] for start, end in itertools.pairwise(ends))
@@ -148,9 +147,7 @@ def unconstrained(law: Distribution) -> Supports:
         if not isinstance(support, Continuous):
             raise UsageError(
                 found=f"{support.name} among the events of {law!r}, which have no gradient",
-                expected="a law over numbers",
-                fix="Sum the labels out of the likelihood and leave them out of the prior; "
-                "for labels alone use posterity.inference.Enumeration.",
+                expected="a law over numbers: sum labels out, or posterity.inference.Enumeration",
             )
     return Supports(law.support)
 

@@ -154,10 +154,8 @@ class VectorSpace(Distribution):
         """Return the law, or raise a ParameterError if rounding made it improper."""
         if not any(map(is_traced, leaves(self))) and not np.all(self.is_proper()):
             raise ParameterError(
-                found=f"parameters of a {type(self).__name__} so large or small that its natural "
-                "parameters are improper once rounded",
-                expected="magnitudes that floating point can hold together",
-                fix="Change units or, where it has a location, move the origin nearer.",
+                found=f"parameters of a {type(self).__name__} that are improper once rounded",
+                expected="magnitudes that floating point can hold together: other units, or origin",
             )
         return self
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 
-from posterity.arrays.assignment import assignment
 from posterity.arrays.typing import Float, Int
 from posterity.fusion.components import LocalComponents
 from posterity.fusion.geometry import CACHED, PIECE, ROOM, Centroids, chunks, finite
@@ -185,7 +185,7 @@ def assign(
         own = costs[rows]
         if price < np.inf:
             own = np.hstack([own, np.full((len(own), len(own)), price)])
-        labels[rows] = np.minimum(assignment(own), groups)
+        labels[rows] = np.minimum(scipy.optimize.linear_sum_assignment(own)[1], groups)
     return labels
 
 

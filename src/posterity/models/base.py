@@ -72,9 +72,7 @@ class Model(Setting):
                 raise UsageError(
                     found=f"{cls.__name__} with a {min(own)} of its own, and the {name} of "
                     f"{of.__name__}, which is that of another likelihood",
-                    expected=f"a class that says both, or derives from no {of.__name__}",
-                    fix="Derive from PredictorModel or Model: what they lack is found by "
-                    "differentiation.",
+                    expected=f"a class that says both, or derives from Model, not {of.__name__}",
                 )
 
     @property
@@ -241,7 +239,6 @@ class PredictorModel(Model):
         raise UsageError(
             found=f"a prediction asked of {type(self).__name__}, which does not say E[y | f]",
             expected="a model with a method `predictor_mean(f)`",
-            fix="Write that method, or ask for `log_predictive`, which needs the likelihood alone.",
         )
 
     def predictor_expectation(self, mean: Each, variance: Each, y: Any) -> Moments | None:

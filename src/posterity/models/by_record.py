@@ -64,12 +64,8 @@ def _check(
             if (apart := known & (np.abs(a - b) > alike * (1 + np.abs(a)))).any():
                 place = int(np.argmax(apart))
                 raise StructureError(
-                    found=f"a record whose log likelihood is {a[place]:.4g} among some records of "
-                    f"its site and {b[place]:.4g} among others, at the same parameters",
-                    expected="a log likelihood for each record that depends on no other record, "
-                    "and on no random numbers",
-                    fix="Give each record what it needs, as pairs of x[t] and x[t-1], or derive a "
-                    "Model with `joint = True`, whose records of a site are dependent.",
+                    found=f"a record of log likelihood {a[place]:.4g} or {b[place]:.4g} by others",
+                    expected="one that depends on no other record, and on no random numbers",
                 )
 
 

@@ -1,5 +1,6 @@
 """Kinds of arrays in a site's data, and their checks."""
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -77,8 +78,7 @@ def check_column(part: ArrayLike, column: Column) -> None:
     if not valid.all():
         wrong = values[~valid]
         raise ParameterError(
-            found=f"{wrong.flat[0]} among the records ({wrong.size} such values)",
-            expected=column.values,
+            found=f"{wrong.flat[0]} among the records ({wrong.size} such)", expected=column.values
         )
 
 
@@ -104,10 +104,22 @@ def real_numbers(value: Any, what: str, names: Names = (), *, records: bool = Tr
     if records and (made.ndim < 2 or not made.size):
         raise StructureError(
             found=f"{what} of shape {made.shape} and dtype {made.dtype}",
-            expected="real numbers, an axis of records before those of one",
-            fix="Pass an array of shape (n, d), or of images; x[:, None] of a single column.",
+            expected="real numbers (n, d), or images; x[:, None] of a single column",
         )
     check_numbers(made, what)
+    return made
+
+
+def inputs(x: Any, names: Names = None, size: int | None = None) -> np.ndarray:
+    """Return inputs (n, ...) as a finite array, with this ``size`` of one input if it is known.
+    Errors are those of :func:`real_numbers`, and a StructureError for another shape.
+    """
+    made = real_numbers(x, "the inputs", names, records=False)
+    if made.ndim < 1 or size not in (None, math.prod(made.shape[1:])):
+        raise StructureError(
+            found=f"inputs of shape {made.shape}",
+            expected=f"an axis of inputs, as x[None] has, then {size or 'the'} numbers each",
+        )
     return made
 
 

@@ -51,13 +51,11 @@ def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[n
     ((2, 16, 2), [3, 5])
     """
     rows = [_checked(sequence) for sequence in sequences] if np.iterable(sequences) else []
-    kinds = {(own.shape[1:], own.dtype.kind) for own in rows}
-    if len(kinds) != 1:
-        shapes = [own.shape for own in rows[:4]]
+    shapes = [own.shape for own in rows]
+    whole = len({shape[1:] for shape in shapes}) == 1 and all(map(len, rows))
+    if not whole or len(shapes[0]) not in (1, 2):
         raise StructureError(
-            found=f"{len(rows)} sequences of shapes {shapes}"
-            if shapes
-            else f"{sequences!r} for sequences",
+            found=f"{len(rows)} sequences of shapes {shapes[:4]}",
             expected="at least one sequence, all of vectors (T, d) or all of symbols (T,)",
         )
     lengths = np.array([len(own) for own in rows])
@@ -67,8 +65,7 @@ def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[n
         length = -(-longest // step) * step
     if length < longest:
         raise StructureError(
-            found=f"length={length} for a sequence of {longest} steps",
-            expected="room for the longest",
+            found=f"length={length} for a sequence of {longest} steps", expected="room for it"
         )
     x = np.zeros((len(rows), length, *rows[0].shape[1:]), rows[0].dtype)
     for row, own in zip(x, rows, strict=True):
@@ -78,11 +75,6 @@ def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[n
 
 def _checked(sequence: ArrayLike) -> np.ndarray:
     made = array(sequence, None, "steps of a sequence")
-    if made.ndim not in (1, 2) or not made.shape[0]:
-        raise StructureError(
-            found=f"a sequence of shape {made.shape}",
-            expected="vectors (T, d) or symbols (T,), at least one step",
-        )
     check_numbers(
         made, "the steps of a sequence", "Impute missing values, or cut the sequence there."
     )
@@ -90,11 +82,9 @@ def _checked(sequence: ArrayLike) -> np.ndarray:
     if made.ndim == 1 and not symbols.all():
         raise ParameterError(
             found=f"{made[~symbols][0]} among the symbols",
-            expected="whole numbers 0, 1, 2, …",
-            fix="Reshape a sequence of numbers to (T, 1), and wrap a single sequence in a list; "
-            "code symbols as whole numbers.",
+            expected="whole numbers 0, 1, 2, …; others as (T, 1), and one sequence in a list",
         )
-    return made.astype(np.float64 if made.ndim == 2 else np.int64)
+    return made.astype(np.int64 if made.ndim == 1 else np.float64)
 
 
 class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):
@@ -125,16 +115,14 @@ class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):
         if x.ndim not in (2, 3) or lengths.shape != x.shape[:1]:
             raise StructureError(
                 found=f"arrays of shapes {x.shape} and {lengths.shape}",
-                expected="x of shape (n, T, d) or (n, T), and n lengths",
-                fix="Make them by posterity.models.padded(sequences).",
+                expected="padded(sequences): x of shape (n, T, d) or (n, T), and n lengths",
             )
         whole = (lengths % 1 == 0) & (lengths >= 1) & (lengths <= x.shape[1])
         symbols = x.ndim == 3 or ((x >= 0) & (x % 1 == 0)).all()
         if not whole.all() or not symbols:
             raise ParameterError(
                 found=f"lengths from {lengths.min()} to {lengths.max()}, or symbols, for {x.shape}",
-                expected="whole lengths from 1 to the padded length, and symbols 0, 1, 2, …",
-                fix="Make them by posterity.models.padded(sequences).",
+                expected="padded(sequences): whole lengths from 1 on, and symbols 0, 1, 2, …",
             )
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:

@@ -89,8 +89,7 @@ class NeuralNetwork(Model):
         if strange or not leaves:
             raise UsageError(
                 found=f"{len(leaves)} parameters, of which no floats: {strange}",
-                expected="a pytree of arrays of floats, at least one",
-                fix="Pass initialised parameters alone; equinox modules to `from_equinox`.",
+                expected="a pytree of arrays of floats, at least one; modules by `from_equinox`",
             )
         self.shapes = tuple(np.shape(leaf) for leaf in leaves)
         known = isinstance(apply, Forward | NoisyForward)

@@ -40,7 +40,7 @@ class Records(Node):
         if len(lengths) != 1 or lengths == {()}:
             raise StructureError(
                 found=f"data of shapes {shapes}",
-                expected="arrays whose first axes agree: one entry a record",
+                expected="arrays whose first axes agree",
             )
         return cls(data, np.full(lengths.pop(), float(weight)))
 

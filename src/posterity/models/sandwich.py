@@ -68,11 +68,8 @@ def sandwiched(
     scaled = spread / np.outer(size, size)
     if not np.linalg.eigvalsh(scaled)[0] > least:
         raise ParameterError(
-            found=f"{len(slopes)} clusters for {len(size)} coefficients at {some([*factors])}, or "
-            "a column without variation between clusters",
-            expected="more clusters than coefficients",
-            fix="Use fewer columns (--columns), or fit a mixed model in statsmodels or R and "
-            "import its coefficients.",
+            found=f"{len(slopes)} clusters for {len(size)} coefficients at {some([*factors])}",
+            expected="more clusters than coefficients, or columns that vary between clusters",
         )
     total = sum(factor.precision for factor in factors.values())
     turn = np.linalg.solve(scaled, total / size[:, None]).T / size

@@ -53,21 +53,17 @@ def separating(
     else:
         rises = _rises(x, targets.astype(int))
         level = np.zeros((0, rises.shape[1]))
-    total = rises.sum(0)
-    nowhere = np.zeros(len(rises))
-    still = np.zeros(len(level))
-    done = linprog(-total, csr_matrix(-rises), nowhere, level, still, bounds=(-1, 1))
-    if done.status != 0 or -done.fun <= rounding * len(rises):
-        return columns
-    # Separated: of all directions, the shortest one names the fewest columns.
+    # Of all directions that separate, the shortest one names the fewest columns.
     cost = np.tile(~constant, 2 * copies).astype(float)
-    asked = np.concatenate([rises, total[None]])
-    least = np.concatenate([nowhere, [1.0]])
+    asked = np.concatenate([rises, rises.sum(0)[None]])
+    least = np.append(np.zeros(len(rises)), rounding * len(rises))
     both = csr_matrix(np.concatenate([-asked, asked], axis=1))
     flat = np.concatenate([level, -level], axis=1)
-    short = linprog(cost, both, -least, flat, still, bounds=(0, None))
-    direction = short.x[: len(total)] - short.x[len(total) :] if short.status == 0 else done.x
-    moved = np.abs(direction.reshape(copies, -1)).max(0)
+    short = linprog(cost, both, -least, flat, np.zeros(len(level)), bounds=(0, 1))
+    if short.status != 0:
+        return columns
+    up, down = np.split(short.x, 2)
+    moved = np.abs((up - down).reshape(copies, -1)).max(0)
     moved = moved > rounding * moved.max()
     return moved & ~constant if (moved & ~constant).any() else moved
 

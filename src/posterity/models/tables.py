@@ -159,8 +159,7 @@ def array(value: Any, names: Names = (), what: str = "records") -> np.ndarray:
     if hasattr(value, "toarray") or hasattr(value, "__dataframe__"):
         raise StructureError(
             found=f"{what} that are a {type(value).__module__}.{type(value).__name__}",
-            expected="an array, or a data frame of pandas or polars",
-            fix="Convert a sparse matrix by x.toarray(), and other tables by table.to_pandas().",
+            expected="an array, x.toarray() of a sparse matrix, or a frame of pandas or polars",
         )
     rows = value if isinstance(value, tuple | list) else [value]
     masks = [np.ma.getmaskarray(row).sum() for row in rows if isinstance(row, np.ma.MaskedArray)]
@@ -186,9 +185,7 @@ def check_labels(*tables: Any) -> None:
     if any(not own.equals(labels[0]) for own in labels[1:]):
         raise StructureError(
             found="tables whose rows have other labels, or the same ones in another order",
-            expected="equal indices: row by row one record",
-            fix="Align them, y = y.loc[x.index]; if they do belong together as they stand, pass "
-            "y.to_numpy().",
+            expected="equal indices, y.loc[x.index]; or y.to_numpy(), if they do belong together",
         )
 
 
@@ -197,9 +194,7 @@ def _of_frame(frame: Any, names: Names, what: str) -> np.ndarray:
     if names is None:
         raise StructureError(
             found=f"{what} that are a data frame, with columns {some(labels)}",
-            expected="an array: names of columns are not known here, so their order is not",
-            fix="Pass frame[names].to_numpy(), with the columns in the order that they had, or "
-            "that the model wants.",
+            expected="an array, frame[names].to_numpy() with names in the order of the model",
         )
     own = columns_in(frame)
     places = order(own, names or own, what, "the model")

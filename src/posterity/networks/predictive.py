@@ -21,10 +21,11 @@ from jaxtyping import Float
 from posterity.arguments import NATURAL
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Real
-from posterity.errors import ParameterError, StructureError
+from posterity.errors import StructureError
 from posterity.families.layers import Layers
 from posterity.families.network import Network
-from posterity.models.data import real_numbers
+from posterity.models.data import check_column, labels
+from posterity.models.data import inputs as checked_inputs
 from posterity.models.forward import after, apply, outputs
 from posterity.models.likelihoods import LIKELIHOOD, check_outputs
 from posterity.models.tables import array, check_numbers
@@ -107,20 +108,19 @@ class Prediction:
         ParameterError for labels that are not classes, or values that are not finite.
         """
         y = array(y, what="what was observed")
-        if self.log_chances is None:
-            return self._log_density(y)
-        if y.shape != self.mean.shape[:1]:
+        count = len(self.mean)
+        chances = self.log_chances
+        if y.shape[:1] != (count,) or y.size != (self.mean.size if chances is None else count):
             raise StructureError(
-                found=f"labels of shape {y.shape} for predictions of shape {self.mean.shape}",
-                expected="one label an input",
+                found=f"labels or values of shape {y.shape} for a prediction {self.mean.shape}",
+                expected="one label an input, or one value of each output",
             )
-        classes = self.log_chances.shape[1]
-        if not np.isin(y, np.arange(classes)).all():
-            raise ParameterError(
-                found=f"labels from {y.min()} to {y.max()}",
-                expected=f"whole numbers from 0 to {classes - 1}",
-            )
-        return np.take_along_axis(self.log_chances, y.astype(int)[:, None], 1)[:, 0]
+        if chances is None:
+            check_numbers(y, "what was observed")
+            each = self.law().logpdf(y.reshape(self.mean.shape))
+            return each.reshape(count, -1).sum(-1)
+        check_column(y, labels(chances.shape[1]))
+        return np.take_along_axis(chances, y.astype(int)[:, None], 1)[:, 0]
 
     def law(self) -> Any:
         """Return the law of a new record's values (n, k), a distribution of SciPy's with
@@ -134,23 +134,11 @@ class Prediction:
         if self.noise_variance is None:
             raise StructureError(
                 found="a prediction of classes, or of values whose noise is not known",
-                expected="values of a known noise",
-                fix="Predict with the likelihood that the network was trained with; for values, "
-                "give it the noise: dataclasses.replace(prediction, noise_variance=...).",
+                expected="values of a known noise: replace(prediction, noise_variance=...)",
             )
         own = 0.0 if self.variance is None else np.asarray(self.variance, np.float64)
         total = own + np.asarray(self.noise_variance, np.float64)
         return law_of_values(np.asarray(self.mean, np.float64), total, self.degrees)
-
-    def _log_density(self, y: np.ndarray) -> np.ndarray:
-        law = self.law()
-        if y.size != self.mean.size or y.shape[:1] != self.mean.shape[:1]:
-            raise StructureError(
-                found=f"values of shape {y.shape} for predictions of shape {self.mean.shape}",
-                expected="one value of each output an input",
-            )
-        check_numbers(y, "what was observed")
-        return law.logpdf(y.reshape(self.mean.shape)).reshape(len(y), -1).sum(-1)
 
 
 def expectations_of(
@@ -289,17 +277,14 @@ def describe(
     """
     LIKELIHOOD.check(likelihood=likelihood)
     NATURAL.or_none().check(samples=samples)
-    x = real_numbers(x, "the inputs", None, records=False)
     layers: Any = getattr(network, "network_layers", None)
-    fits = layers is not None and network.batch_shape == () and x.ndim > 0
-    if not fits or math.prod(x.shape[1:]) != getattr(layers, "inputs", None):
+    if layers is None or network.batch_shape:
         raise StructureError(
-            found=f"inputs of shape {x.shape} for {network!r}",
-            expected="one network, and an axis of inputs before those of one input",
-            fix="Pass x[None] for a single input, network[0] for one of several networks, and "
-            "`.posterior` of a ledger or a fusion.",
+            found=repr(network),
+            expected="one Network: `.posterior` of a fusion, network[0] of many",
         )
-    x = np.asarray(x, np.float32).reshape(len(x), network.layers.inputs)
+    x = checked_inputs(x, size=layers.inputs)
+    x = np.asarray(x, np.float32).reshape(len(x), layers.inputs)
     check_outputs(network.layers, likelihood)
     key = jax.random.key(0) if key is None else key
     fused = samples is None and network.layers.sites > 0

@@ -91,5 +91,4 @@ def as_network(prior: Any, layers: Layers) -> Network:
     raise UsageError(
         found=f"a prior {prior!r} for {layers.summary}",
         expected="a GaussianPrior, a Horseshoe, or one Network of the same layers",
-        fix="For the layers of that network pass `network.layers`.",
     )

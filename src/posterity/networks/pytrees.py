@@ -77,8 +77,8 @@ def from_pytree(
     paths, others = ([(p, np.shape(leaf)) for p, leaf in leaves_of(t)] for t in (mean, variance))
     if paths != others:
         raise StructureError(
-            found="variances of another structure than the means",
-            expected="an array of the same shape for each",
+            found="variances of another structure",
+            expected="an array of its shape for each mean",
         )
 
     means, variances = (known.layers.ravel(_arrays(known, tree)) for tree in (mean, variance))
@@ -199,14 +199,12 @@ def _described(
     if windows:
         raise UsageError(
             found=f"convolutions at {windows}, of which arrays show neither stride nor pooling",
-            expected="the layers",
-            fix="Pass layers=Layers((Conv(...), ..., Dense(...)), image=(28, 28, 1)).",
+            expected="layers=Layers((Conv(...), ..., Dense(...)), image=(28, 28, 1))",
         )
     if activation is None and len(parts) > 1:
         raise UsageError(
             found="hidden layers whose activation is not named",
-            expected="activation= or layers=: arrays do not show it",
-            fix="Pass activation='relu', or what it is.",
+            expected="activation=, as 'relu', or layers=: arrays do not show it",
         )
     chosen, layouts = _ordered(parts, None, layout, order)
     functions = [activation or "identity"] * (len(chosen) - 1) + ["identity"]
@@ -235,8 +233,7 @@ def _ordered(
     if order is not None:
         if sorted(order) != sorted(part.path for part in parts):
             raise UsageError(
-                found=f"order={list(order)}",
-                expected=f"each of {[part.path for part in parts]} once",
+                found=f"order={list(order)}", expected=f"{[part.path for part in parts]}, each once"
             )
         parts = sorted(parts, key=lambda part: list(order).index(part.path))
     else:
@@ -256,13 +253,11 @@ def _ordered(
             found=f"layers {[f'{part.path} {part.shape}' for part in orders[0]]}",
             expected="each to take what the one before gives"
             + (f", as described: {layers.summary}" if layers else ""),
-            fix="Networks with branches, as residual ones, are no Layers; else pass `order`.",
         )
     if len(fitting) > 1:
         raise UsageError(
             found=f"layers {[part.path for part in parts]}, which several orders fit",
-            expected="numbered names, or an order",
-            fix="Pass order=[...], their paths from inputs to outputs.",
+            expected="numbered names, or order=[...], their paths from inputs to outputs",
         )
     return fitting[0]
 
@@ -287,10 +282,8 @@ def _layouts(parts: Sequence[Part], layout: str | None) -> tuple[str, ...]:
     if None in layouts:
         part = parts[layouts.index(None)]
         raise UsageError(
-            found=f"a kernel of shape {part.shape} at {part.path!r}, of which it cannot be "
-            "told whether inputs or outputs come first",
-            expected="a layout",
-            fix="Pass layout='last' for (inputs, outputs), 'first' for (outputs, inputs).",
+            found=f"a kernel of shape {part.shape} at {part.path!r}, of either layout",
+            expected="layout='last' for (inputs, outputs), 'first' for (outputs, inputs)",
         )
     return layouts  # pyright: ignore[reportReturnType]
 

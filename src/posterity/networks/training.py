@@ -262,8 +262,7 @@ class _Training:
         if not np.isfinite(self.trace[-1]):
             raise ParameterError(
                 found=f"an evidence lower bound of {self.trace[-1]} after {self.steps} steps",
-                expected="a finite one",
-                fix="Standardise the data, or lower the learning rate.",
+                expected="a finite one: standardise the data, or lower the learning rate",
             )
         if progress is not None:
             progress(Progress(self.steps, self.limit, self.trace[-1], partial=self.result))

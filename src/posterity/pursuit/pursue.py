@@ -24,6 +24,7 @@ from posterity.artifact import loaded
 from posterity.artifact.checkpoint import Checkpoint, opened
 from posterity.errors import ConvergenceWarning, ParameterError, UsageError
 from posterity.families import DiagonalGaussian, Distribution, Gaussian, Transformed
+from posterity.families.checks import check_prior
 from posterity.families.free_forms import form_of
 from posterity.families.unconstrained import unconstrained
 from posterity.inference.modes import RULE, unsearched
@@ -125,8 +126,7 @@ def pursue(
         if form is None:
             raise UsageError(
                 found=f"a base {own!r}",
-                expected="DiagonalGaussian or Gaussian, or Transformed of these for events with "
-                "bounds and for those of several parts",
+                expected="a Gaussian or diagonal one, or Transformed",
                 fix=LOOK,
             )
         # With fewer than four nodes per dimension, covariances would overfit the nodes; in
@@ -139,9 +139,7 @@ def pursue(
         if (components + 1) ** 2 * samples > MOST:
             raise UsageError(
                 found=f"components={components} with {samples} draws of each",
-                expected=f"at most {math.isqrt(MOST // samples) - 1}: the densities of all "
-                "components at the draws of all are kept",
-                fix="Lower components, which are added only while they help, or samples.",
+                expected=f"at most {math.isqrt(MOST // samples) - 1}, whose densities are kept",
             )
         settings: dict[str, Any] = {
             "polish": polish,
@@ -163,19 +161,12 @@ def _base(base: PyTree, target: Target) -> Distribution:
     """Return the base: a law, or a Gaussian over the unconstrained coordinates of the prior."""
     if not KINDS.allows(base):
         law = loaded(base)
-        if not isinstance(law, Distribution) or law.batch_shape or not np.all(law.is_proper()):
-            raise UsageError(
-                found=f"a base {law!r}",
-                expected=f"one proper law, the path of its file, or {KINDS.expected}",
-                fix=LOOK,
-            )
+        check_prior(law, "a base")
         return law
     prior = getattr(target, "prior", None)
     if prior is None:
         raise UsageError(
-            found=f"base={base!r} for a target without a prior",
-            expected="a law, which says where to look",
-            fix=LOOK,
+            found=f"base={base!r} for a target without a prior", expected="a law: where to look"
         )
     bijection = unconstrained(prior)
     with jax.enable_x64(True):
@@ -202,9 +193,8 @@ def _initial(search: Search, kept: Checkpoint, components: int, count: int) -> S
     used = np.flatnonzero(saved > 0)
     if len(used) > components:
         raise UsageError(
-            found=f"components={components} to go on from {len(used)}",
-            expected="as many as there are, at least",
-            fix="Raise components.",
+            found=f"components={components} below those of the checkpoint, {len(used)}",
+            expected=f"{len(used)} at least",
         )
     rows = jax.tree.unflatten(jax.tree.structure(base), value["parameters"])
     if len(saved) == count:
@@ -281,9 +271,7 @@ def _driven(
     if not state.trace:
         raise ParameterError(
             found=f"no component with a finite ELBO ({more and more.reason})",
-            expected="a log density that is finite where the base is",
-            fix="Check the log density at draws of the base: where it overflows, mend it or take a "
-            "narrower base; for events with bounds take posterity.families.Transformed.",
+            expected="a density finite at draws of the base: narrow it, or Transformed for bounds",
         )
     # The mixture's own draws cannot reveal a missed mode: one more component is searched for.
     if more is None or (more.gain is not None and near() and not last):

@@ -85,7 +85,6 @@ def reweighted(
         raise ParameterError(
             found="a log density that is finite at no draw, or infinite at one",
             expected="the target that the mixture approximates",
-            fix="Pass the log density that was pursued.",
         )
     smooth, shape = _smoothed(logs - logs.max())
     return Weighted(z, scipy.special.softmax(smooth), shape)

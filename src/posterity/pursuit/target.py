@@ -38,8 +38,7 @@ class Function(Target):
         if value.shape != ():
             raise StructureError(
                 found=f"a log density of shape {value.shape}",
-                expected="one number for one event",
-                fix="Sum over records and coordinates; events come one at a time.",
+                expected="one number for one event, summed over records and coordinates",
             )
         return value
 
@@ -109,7 +108,6 @@ def as_target(target: object) -> Target:
     raise UsageError(
         found=f"a target that is a {type(target).__name__}",
         expected="a function from an event to its log density, or Joint(model, prior, data)",
-        fix="Write log_density(z) with jax.numpy.",
     )
 
 
@@ -126,14 +124,8 @@ def traced_at(target: Target, z: PyTree, base: PyTree) -> Traced:
         raise UsageError(
             found=f"{type(error).__name__}: {error} from the log density at an event of {base!r}",
             expected="a function of one event that JAX can trace and differentiate",
-            fix="Write it with jax.numpy, without branches on values; check what events are: "
-            "base.event_shape.",
         ) from error
     kind = operations.outputs.dtype
     if not np.issubdtype(kind, np.floating):
-        raise ParameterError(
-            found=f"a log density of {kind}",
-            expected="a real number in nats",
-            fix="Return log L(z).",
-        )
+        raise ParameterError(found=f"a log density of {kind}", expected="a real number in nats")
     return Traced(jax.tree.map(jnp.asarray, data), operations)

@@ -55,36 +55,17 @@ class SharedMap(Mapping[str, Value], Generic[Value]):
     def __getitem__(self, name: str) -> Value:
         return self._parts[hash(name) % len(self._parts)][name]
 
-    def get(self, name: str, default: Any = None) -> Any:
-        """Return the value of a name, or the default."""
-        return self._parts[hash(name) % len(self._parts)].get(name, default)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._parts[hash(name) % len(self._parts)]
-
     def __len__(self) -> int:
         return self._size
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(itertools.chain.from_iterable(self._parts)))
 
-    def items(self) -> Any:
-        """Return pairs of name and value, sorted by name."""
-        return self._sorted().items()
-
-    def values(self) -> Any:
-        """Return the values, sorted by name."""
-        return self._sorted().values()
-
     def __repr__(self) -> str:
         return repr(dict(self.items()))
 
     def __reduce__(self) -> Any:
         return SharedMap.of, (dict(self.items()),)  # hashes of strings differ between processes
-
-    def _sorted(self) -> dict[str, Value]:
-        pairs = dict(itertools.chain.from_iterable(part.items() for part in self._parts))
-        return {name: pairs[name] for name in sorted(pairs)}
 
 
 class History(Sequence[Value], Generic[Value]):

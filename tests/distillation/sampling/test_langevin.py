@@ -70,6 +70,13 @@ def test_linear_regression_in_any_units(scale) -> None:
     agree(draws, np.asarray(exact.mean), np.diagonal(covariance) ** 0.5)
 
 
+@pytest.mark.parametrize("thin", [1, 10, 300])
+def test_burn_in_counts_steps_whatever_the_thinning(thin: int) -> None:
+    data, prior, _ = line()
+    teacher = Langevin(LINE, prior, data, kernel=SGLD(0.01), chains=2, burn_in=500, thin=thin)
+    assert int(teacher.begin(key=KEY).kernel.step) == 500
+
+
 @pytest.mark.slow
 def test_minibatches_and_momentum_leave_the_posterior_what_it_is() -> None:
     data, prior, exact = line(count=400)

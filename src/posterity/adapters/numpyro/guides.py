@@ -65,8 +65,7 @@ def from_guide(guide: Any, params: Mapping[str, Any]) -> Transformed:
     except KeyError as error:
         raise UsageError(
             found=f"no parameter {error} for {kind}",
-            expected="the parameters of this guide",
-            fix="Pass what SVI.get_params(state) gives.",
+            expected="the parameters of this guide, as SVI.get_params(state) gives",
         ) from error
     return Transformed(law, supports).named(_coordinates(supports))
 
@@ -106,9 +105,7 @@ def to_numpyro(law: families.Distribution) -> Any:
     if type(law) in NAMES:
         return getattr(dist, NAMES[type(law)])(*map(_narrow, q.standard_parameters().values()))
     raise StructureError(
-        found=f"{law!r}",
-        expected='a law of the table on the page "NumPyro", on one array',
-        fix="Pass single blocks.",
+        found=f"{law!r}", expected='a law of one array, in the table on the page "NumPyro"'
     )
 
 
@@ -126,7 +123,7 @@ def _check_guide(guide: Any) -> None:
         return
     raise UsageError(
         found=wrong,
-        expected=f"a guide among {list(GUIDES)} that has been run, and its parameters alone",
+        expected=f"one of {list(GUIDES)} that was run, and its parameters",
         fix=fix,
     )
 
@@ -149,9 +146,8 @@ def _gaussian(guide: Any, params: Mapping[str, Any], supports: Supports) -> Any:
     root = _wide(normal.scale_tril)
     if not np.diag(root).all():
         raise ParameterError(
-            found="a Hessian of the density that is not positive definite at the guide",
-            expected="a mode with curvature in every direction",
-            fix="Fit the guide for longer; or take out what the data say nothing about.",
+            found="a Hessian that is not positive definite at the guide",
+            expected="a mode with curvature in every direction, of a guide fitted for long enough",
         )
     return Gaussian.from_standard(_wide(normal.mean), root @ root.T)
 

@@ -65,7 +65,6 @@ class Call:
             raise UsageError(
                 found=f"an argument of the model that cannot be hashed ({error})",
                 expected="arrays, numbers, texts, and lists, tuples and dictionaries of them",
-                fix="Pass an array, or close over it: joint(lambda x: model(x, options), x).",
             ) from error
         return call, [a.astype(float) if a.dtype.kind == "f" else a for a in arrays]
 
@@ -197,8 +196,7 @@ def joint(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Model:
     except Exception as error:  # any error of the model
         raise UsageError(
             found=f"{type(error).__name__}: {error} from the model",
-            expected="a model that runs with these arguments, of proper laws",
-            fix="Run it in numpyro.handlers.seed(model, jax.random.key(0)) by itself.",
+            expected="a model of proper laws that runs with these arguments",
         ) from error
     for name, site in trace.items():
         plate = site["type"] == "plate" and len(site["value"]) < site["args"][0]

@@ -88,8 +88,7 @@ def block(
     if count < least:
         raise StructureError(
             found=f"{count} draws of {size} coordinates ({some(free_labels)})",
-            expected=f"at least {least} for family={family!r}",
-            fix="Draw more, or use family='diagonal', which needs fewer.",
+            expected=f"at least {least} for family={family!r}, or family='diagonal'",
         )
     free = standard(u, free_labels)
     fits = {
@@ -148,8 +147,7 @@ def correlation(
         chosen = [i for i in heavy if abs(axes[i, 0]) > 0.3 * abs(axes[heavy[0], 0])][:5]
         raise ParameterError(
             found=f"draws of {[labels[i] for i in chosen]} that are linearly dependent",
-            expected="independent coordinates",
-            fix="Leave one of them out, or use family='diagonal', which has no covariance.",
+            expected="independent coordinates, or family='diagonal'",
         )
     return result
 

@@ -9,9 +9,9 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+import scipy
 
 from posterity.adapters.samples.variables import Variable
-from posterity.arrays.assignment import assignment
 from posterity.errors import StructureError
 from posterity.families.names import some
 
@@ -64,7 +64,7 @@ def _ordered(draws: Array, *, rounds: int = 30, apart: float = 2.0) -> Array:
         away = units[:, :, None] - mean
         costs = (away**2 / variance + np.log(variance)).sum(-1)  # of component and member
         before = order
-        order = np.array([assignment(own.T) for own in costs])
+        order = np.array([scipy.optimize.linear_sum_assignment(own.T)[1] for own in costs])
         placed = np.take_along_axis(units, order[:, :, None], axis=1)
         mean = placed.mean(0)
         variance = np.maximum(placed.var(0), np.finfo(np.float32).eps)
@@ -76,8 +76,6 @@ def _ordered(draws: Array, *, rounds: int = 30, apart: float = 2.0) -> Array:
         one, other = np.unravel_index(int(np.argmin(distance)), distance.shape)
         raise StructureError(
             found=f"components {one} and {other} that are {distance.min():.2g} deviations apart",
-            expected=f"components that draws tell apart, by {apart:g} deviations at least",
-            fix="Fit fewer components, or one law of what does not depend on labels, such as the "
-            "density at some points.",
+            expected=f"fewer components, that draws tell apart by {apart:g} deviations at least",
         )
     return order

@@ -17,6 +17,7 @@ from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import supports
 from posterity.families.names import entry_names, some, unfit
 from posterity.families.unconstrained import Supports
+from posterity.models.tables import array, check_numbers
 
 Array = np.ndarray
 Chains = int | str | None
@@ -89,32 +90,14 @@ def variable(name: str, values: object, chains: Chains, coords: Sequence[Any] = 
     """Return a variable of given draws, on the real numbers until another support is requested."""
     called = name or EVENT
     draws = runs(numbers(values, name or "draws"), chains, name or "draws")
-    if (wrong := ~np.isfinite(draws)).any():
-        chain, draw, *place = (int(i) for i in np.argwhere(wrong)[0])
-        at = f"{called}[{','.join(map(str, place))}]" if place else called
-        where = f"the first of {at!r} at chain {chain}, draw {draw}"
-        raise ParameterError(
-            found=f"{int(wrong.sum())} draws of {called!r} that are NaN or infinite, {where}",
-            expected="finite numbers",
-            fix="Find out why the sampler diverged, or leave out these draws or the variable.",
-        )
+    check_numbers(draws, f"draws of {called!r} by chain", "Find out why the sampler diverged.")
     labels = entry_names(called, draws.shape[2:], coords)
     return Variable(name, draws, labels, supports.RealNumbers(draws.shape[2:]))
 
 
 def numbers(values: object, name: str) -> Array:
     """Convert to float64; a StructureError for values that are not real numbers."""
-    try:
-        result = np.asarray(values)
-        wrong = "" if result.dtype.kind in "iuf" else f"values of type {result.dtype}"
-    except ValueError as error:  # ragged lists
-        result = np.zeros(0)
-        wrong = f"{type(values).__name__} that is no array ({error})"
-    if wrong:
-        raise StructureError(
-            found=f"{wrong} as draws of {name!r}", expected="arrays of real numbers"
-        )
-    return result.astype(np.float64)
+    return array(values, None, f"draws of {name!r}").astype(np.float64)
 
 
 def runs(values: Array, chains: Chains, name: str) -> Array:
@@ -289,7 +272,7 @@ def _table(table: Any, chains: Chains) -> list[Variable]:
     if wrong:
         raise StructureError(
             found=wrong,
-            expected="a row for each draw, equally many a chain, and numeric columns of variables",
+            expected="a row a draw, equally many a chain, and numeric columns",
         )
 
     def of(name):
@@ -312,19 +295,18 @@ def _dataset(data: Any) -> list[Variable]:
             wrong = f"variable {name!r} with the axes {list(own)}"
     if wrong:
         raise StructureError(
-            found=wrong,
-            expected="draws of a posterior, whose variables have the axes chain and draw",
+            found=wrong, expected="draws of a posterior, of variables with axes chain and draw"
         )
     variables = []
-    for name, array in group.data_vars.items():
-        array = array.transpose("chain", "draw", ...)
+    for name, own in group.data_vars.items():
+        own = own.transpose("chain", "draw", ...)
 
-        def has(axis, own=array):
+        def has(axis, own=own):
             return axis in own.coords
 
-        axes = array.dims[2:]
-        words = [array.coords[a].values if has(a) else range(array.sizes[a]) for a in axes]
-        variables.append(variable(str(name), array.values, "first", words))
+        axes = own.dims[2:]
+        words = [own.coords[a].values if has(a) else range(own.sizes[a]) for a in axes]
+        variables.append(variable(str(name), own.values, "first", words))
     if not variables:
         raise _unknown(data)
     return variables

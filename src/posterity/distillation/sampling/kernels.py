@@ -13,8 +13,6 @@ posterior stays invariant.
 """
 
 import dataclasses
-import operator
-from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -66,7 +64,7 @@ class Kernel:
         """Return the initial state at a position, with zero memory."""
         position = jax.tree.map(jnp.asarray, position)
         if scale is not None:
-            _check(position, scale, "a scale", _broadcasts)
+            _check(position, scale, "a scale")
             scale = jax.tree.map(lambda s, own: jnp.asarray(s, own.dtype), scale, position)
 
         def zeros(leaf: Any) -> Any:
@@ -89,7 +87,7 @@ class Kernel:
         self, state: State, gradient: PyTree, scale: PyTree, key: jax.Array
     ) -> tuple[jax.Array, Any]:
         """Return the step size and the increment of a preconditioned Langevin step."""
-        _check(state.position, gradient, "a gradient", operator.eq)
+        _check(state.position, gradient, "a gradient")
         size = size_at(self.step_size, state.step)
         half = size / 2
         deviation = jnp.sqrt(size * size_at(self.temperature, state.step))
@@ -163,7 +161,7 @@ class PreconditionedSGLD(Kernel):
         POSITIVE.check(floor=self.floor, records=self.records)
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
-        _check(state.position, gradient, "a gradient", operator.eq)
+        _check(state.position, gradient, "a gradient")
         decay = self.decay
         records = self.records
 
@@ -223,8 +221,7 @@ class SGHMC(Kernel):
         if self.friction is None and self.step_size is not None:
             raise UsageError(
                 found="a step size without a friction",
-                expected="a friction beside it, or None for both",
-                fix="Pass friction=0.1.",
+                expected="a friction beside it, such as 0.1, or None for both",
             )
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
@@ -238,22 +235,19 @@ class SGHMC(Kernel):
         return State(position, state.step + 1, state.scale, momentum), Info(size)
 
 
-def _check(position: PyTree, other: PyTree, what: str, fits: Callable[[Any, Any], bool]) -> None:
-    """Raise a StructureError unless ``other`` has the position's structure and fitting shapes."""
-    shapes = [jax.tree.map(jnp.shape, tree) for tree in (position, other)]
-    pairs = zip(*map(jax.tree.leaves, (position, other)), strict=False)
-    same = jax.tree.structure(position) == jax.tree.structure(other)
-    if not (same and all(fits(jnp.shape(leaf), own.shape) for own, leaf in pairs)):
-        raise StructureError(
-            found=f"{what} of shapes {shapes[1]}",
-            expected=f"those of the position, {shapes[0]}",
-            fix="Take the gradient with respect to the position, as jax.grad gives it.",
-        )
+def _check(position: PyTree, other: PyTree, what: str) -> None:
+    """Raise a StructureError unless ``other`` has the position's structure and broadcasts."""
 
+    def together(own: Any, leaf: Any) -> tuple[int, ...]:
+        return np.broadcast_shapes(own.shape, jnp.shape(leaf))
 
-def _broadcasts(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
-    """Tell whether ``shape`` broadcasts to ``whole``."""
+    shapes = jax.tree.map(jnp.shape, position)
     try:
-        return np.broadcast_shapes(shape, whole) == whole
-    except ValueError:
-        return False
+        fits = jax.tree.map(together, position, other) == shapes
+    except ValueError:  # of another structure, or shapes that do not go together
+        fits = False
+    if not fits:
+        raise StructureError(
+            found=f"{what} of shapes {jax.tree.map(jnp.shape, other)}",
+            expected=f"those of the position, {shapes}, as jax.grad gives them",
+        )

@@ -177,16 +177,15 @@ class Langevin(Teacher):
                 self.check(self._counted(self.kernel.init(positions)))
             scale, size, friction = self._tuned(positions, third)
             state = self._counted(self.kernel.init(positions, scale), friction)
-            draws = max(CHUNK // self.thin, 1)
             steps = self.burn_in
             if steps is None:
                 least = BURN_IN[0]
                 most = BURN_IN[1][_is_large(own.model)]
                 relaxed = np.nan_to_num(10 / size, nan=least)  # chains of such a size diverge
                 steps = int(np.clip(relaxed, least, most)) if sought else least
-            for number in range(-(-steps // (draws * self.thin))):
+            for number in range(-(-steps // CHUNK)):
                 interrupts.check()
-                state = _several(self, state, draws, jax.random.fold_in(last, number))
+                state = _burned(self, state, jax.random.fold_in(last, number))
                 self.check(state)
                 if sought and weights and number in LOOKS:
                     state = self._cooled(state, jax.random.fold_in(third, number))
@@ -444,9 +443,9 @@ def _is_noisy(model: Model) -> bool:
     return getattr(model, "noise_variance", 1.0) is None
 
 
-@functools.partial(jitted, static_argnums=2)
-def _several(teacher: Langevin, state: State, count: int, key: jax.Array) -> State:
-    return teacher._steps(state, count, key)
+@jitted
+def _burned(teacher: Langevin, state: State, key: jax.Array) -> State:
+    return teacher._steps(state, CHUNK, key)
 
 
 @functools.partial(jitted, static_argnums=2)

@@ -171,7 +171,6 @@ def _laplace(
         raise ParameterError(
             found=f"a log density that is not finite at any of {tried} starts",
             expected="a finite log density at most draws of the prior",
-            fix="Check the log likelihood at some draws, or give a prior where it is finite.",
         )
     best = min(modes, key=operator.attrgetter("energy"))
     masses = np.array([own.mass for own in modes])

@@ -82,15 +82,13 @@ def size_at(step_size: StepSize | None, step: ArrayLike) -> jax.Array:
     if step_size is None:
         raise UsageError(
             found="a kernel whose step_size is None, which is still to be found",
-            expected="a size, or a schedule",
-            fix="Pass SGLD(step_size=1e-3), or leave it to posterity.distillation.Langevin.",
+            expected="a size or a schedule, or a kernel within posterity.distillation.Langevin",
         )
     size = step_size(step) if callable(step_size) else step_size
     size = jnp.asarray(size).astype(jnp.float32)
     if size.shape:
         raise UsageError(
             found=f"a schedule that gives an array of shape {size.shape}",
-            expected="one number",
-            fix="Give parameters sizes of their own by `scale` of the kernel's init.",
+            expected="one number, and sizes of parameters by `scale` of the kernel's init",
         )
     return size

@@ -237,8 +237,7 @@ def target(
         if prior.event_shape != (model.size,):
             raise StructureError(
                 found=f"a prior of {prior.event_shape} numbers for {model.size} weights",
-                expected="one of all weights",
-                fix="Make it by model.prior(variance=...).",
+                expected="one of all weights, as model.prior(variance=...)",
             )
         leaves = [np.asarray(leaf, np.float32) for leaf in (prior.mean, prior.precision)]
         with jax.enable_x64(False):
@@ -281,9 +280,7 @@ def _check(
     if not known and ((np.ptp(values, 0) > 0) & (spread < single * np.abs(mean))).any():
         raise ParameterError(
             found=f"values about {mean} with deviations of {spread}",
-            expected=f"deviations of at least {single} of the mean: networks are sampled in single "
-            "precision",
-            fix="Subtract a constant from the values, and add it to what is predicted.",
+            expected=f"deviations of at least {single} of the mean, in single precision",
         )
 
 

@@ -10,7 +10,6 @@ from posterity.arguments import Constraint, at_least
 from posterity.artifact.architecture import Architecture
 from posterity.artifact.registry import enrol_data
 from posterity.errors import ArtifactError, LedgerError, StructureError, UsageError
-from posterity.families.names import some
 from posterity.ledger import Ledger
 from posterity.models.data import check_column, labels, real_numbers
 from posterity.models.tables import Names, array, check_labels, columns_in, distinct
@@ -89,11 +88,7 @@ class ConjugateLearner:
         FEATURES.check(features=self.features)
         object.__setattr__(self, "columns", distinct(self.columns))
         if self.features is None and self.ledger is not None:
-            raise UsageError(
-                found="a ledger without features",
-                expected="the features whose sums it holds",
-                fix="Pass them too.",
-            )
+            raise UsageError(found="a ledger without features", expected="its features beside it")
         if self.features is not None:
             prior = sums.prior(self.classes, self.features.size)
             if self.ledger is None:
@@ -101,8 +96,7 @@ class ConjugateLearner:
             elif self.ledger.prior != prior:
                 raise StructureError(
                     found=f"a ledger over {self.ledger.prior!r}",
-                    expected=f"one over {prior!r}",
-                    fix="Pass the classes and the features of the learner that it is of.",
+                    expected=f"one over {prior!r}, of these classes and features",
                 )
 
     @property
@@ -155,35 +149,25 @@ class ConjugateLearner:
         """Return a learner that predicts, bit for bit, as if it never observed these tasks; its
         ledger keeps their tombstones. An unknown task is a LedgerError.
         """
-        known = self.tasks
-        wrong = [task for task in tasks if task not in known]
-        if wrong:
-            raise LedgerError(
-                found=f"a task {wrong[0]!r} to forget, which the learner does not know",
-                expected=f"one of {list(known[:10])}" + " and others" * (len(known) > 10),
-                fix="Check the name of the task.",
-            )
-        if not tasks or self.ledger is None:
-            return self
-        return dataclasses.replace(self, ledger=self.ledger.forget(*tasks))
+        if tasks and self.ledger is None:
+            raise LedgerError(found=f"no task {tasks[0]!r}", expected="tasks that were observed")
+        return dataclasses.replace(self, ledger=self.ledger and self.ledger.forget(*tasks))
 
     def merge(self, other: Self) -> Self:
         """Return the learner of the tasks of both, also as ``a | b``. A task of equal name and
         epoch counts once; a LedgerError if its contents differ. Different classes or features are
         a StructureError. If sites use equal names, prefix the site (``"north/flu"``).
         """
-        if not isinstance(other, ConjugateLearner):
-            raise _unlike(f"a {type(other).__name__} to be merged with a learner", "a learner")
-        if self.classes != other.classes:
-            found = f"a learner of {other.classes} classes to be merged with one of {self.classes}"
-            raise _unlike(found, "as many classes, numbered alike")
+        for name in ("classes", "columns", "features"):
+            mine = getattr(self, name)
+            theirs = getattr(other, name, "none")
+            if mine and theirs and mine != theirs:
+                raise StructureError(
+                    found=f"{other!r} of {name} {theirs!r} to be merged with {mine!r}",
+                    expected="a learner of as many classes, numbered alike, of the same columns in "
+                    "the same order, and of one kind of features, seeds too",
+                )
         columns = self.columns or other.columns
-        if other.columns not in ((), columns):
-            found = f"columns {some(other.columns)} to be merged with {some(columns)}"
-            raise _unlike(found, "the same columns in the same order")
-        if None not in (self.features, other.features) and self.features != other.features:
-            found = f"features {other.features!r} to be merged with {self.features!r}"
-            raise _unlike(found, "features that are one, their seeds too")
         if self.ledger is None or other.ledger is None:
             one = other if self.ledger is None else self
             return dataclasses.replace(one, columns=columns)
@@ -210,8 +194,7 @@ class ConjugateLearner:
         if not self.tasks:
             raise UsageError(
                 found="a prediction asked of a learner that knows no task",
-                expected="one task at least",
-                fix="Call learner = learner.observe(name, x, y) first, and keep what it returns.",
+                expected="learner = learner.observe(name, x, y) before",
             )
         assert self.features is not None, "who knows a task has features"
         x = self.features.checked(array(x, self._names, "the inputs"))
@@ -279,12 +262,6 @@ class ConjugateLearner:
         return f"ConjugateLearner({self.classes} classes, {tasks})"
 
 
-def _unlike(found: str, expected: str) -> StructureError:
-    """Return the error of learners that cannot be merged."""
-    fix = "Agree on `classes` and `features`, seeds too, before tasks are observed."
-    return StructureError(found=found, expected=expected, fix=fix)
-
-
 def new_records(
     task: str, x: Any, y: Any, known: tuple[str, ...], classes: int
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -293,16 +270,14 @@ def new_records(
     if task in known:
         raise LedgerError(
             found=f"a second task {task!r}",
-            expected="a name that the learner does not know: records seen twice would count twice",
-            fix="Name it otherwise, or forget the first one before.",
+            expected="a name that is not known, or was forgotten: records would count twice",
         )
     x = real_numbers(x, "the inputs", records=False)
     y = array(y, what="the classes")
     if x.ndim < 2 or not len(x) or x.shape[:1] != y.shape or y.ndim != 1:
         raise StructureError(
             found=f"inputs of shape {x.shape} with labels of shape {y.shape} in task {task!r}",
-            expected="(n, ...) and (n,), one record at least",
-            fix="Give one label an input.",
+            expected="(n, ...) and a label of each, one record at least",
         )
     check_column(y, labels(classes))
     return x, y.astype(np.int64)
@@ -320,9 +295,7 @@ def _written(features: Any) -> dict[str, Any]:
     if isinstance(features, OwnFeatures) and not isinstance(features.function, Architecture):
         raise ArtifactError(
             found=f"features that are a function of one's own, {features.name!r}",
-            expected="features that files can describe",
-            fix="Register what makes them: register_architecture(name, lambda parameters: "
-            "function), and pass OwnFeatures(Architecture(name, options, parameters), ...).",
+            expected="OwnFeatures(Architecture(...), ...) of a name given to register_architecture",
         )
     fields = {field.name: getattr(features, field.name) for field in dataclasses.fields(features)}
     return fields | {"digest": features.digest}
@@ -333,8 +306,7 @@ def _read(kind: type[Features], fields: dict[str, Any]) -> dict[str, Any]:
     if kind(**own).digest != fields.get("digest"):
         raise ArtifactError(
             found=f"a {kind.__name__} with the digest of another",
-            expected="the features whose sums the learner holds",
-            fix="Read it with the release of posterity that wrote it.",
+            expected="the features whose sums the learner holds, of the release that wrote it",
         )
     return own
 

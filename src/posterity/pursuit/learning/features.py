@@ -19,7 +19,7 @@ from posterity.arguments import COUNT, NATURAL, Constraint
 from posterity.arrays.tree import leaves
 from posterity.artifact.architecture import Architecture
 from posterity.errors import StructureError, UsageError
-from posterity.models.data import real_numbers, warn_of_scale
+from posterity.models.data import inputs, real_numbers, warn_of_scale
 
 Array = np.ndarray
 
@@ -51,23 +51,13 @@ class Features(abc.ABC):
         if features.shape != (len(x), self.size):
             raise StructureError(
                 found=f"features of shape {features.shape} for {len(x)} inputs",
-                expected=f"shape {(len(x), self.size)}",
-                fix="A function of features takes a batch, and gives a row an input.",
+                expected=f"shape {(len(x), self.size)}, a row an input",
             )
         return real_numbers(features, "the features", records=False)
 
     def checked(self, x: Any) -> Array:
         """Return the inputs as an array, or raise an error for a wrong shape or wrong values."""
-        x = real_numbers(x, "the inputs", records=False)
-        if x.ndim < 1 or self.shape not in (None, x.shape[1:]):
-            raise StructureError(
-                found=f"inputs of shape {x.shape}",
-                expected="(n, ...)"
-                if self.shape is None
-                else f"{('n', *self.shape)}, as the first task had",
-                fix="Pass x[None] for a single input; every task and site has the same columns.",
-            )
-        return x
+        return inputs(x, (), None if self.shape is None else math.prod(self.shape))
 
     def warn_of_scale(self, x: Array) -> None:
         """Warn of inputs whose units do not suit the features."""
@@ -115,7 +105,6 @@ class VectorFeatures(Features):
                 raise UsageError(
                     found=f"{name}={given!r} for {self.columns} columns",
                     expected="one finite number, or one a column; positive ones of a scale",
-                    fix="Give as many as there are columns, 1 as the scale of a constant one.",
                 )
             object.__setattr__(self, name, value)
         sizes = {"shape": (self.columns,), "size": self.columns + self.width}
@@ -197,9 +186,7 @@ def default_features(x: Any) -> Features:
         return VectorFeatures(shape[0])
     raise StructureError(
         found=f"inputs of shape {np.shape(x)}",
-        expected="vectors (n, d)",
-        fix="Pass x.reshape(len(x), -1), or features=OwnFeatures(function, size, name); for images "
-        "experiments/pursuit/image_features.py has oriented gradients.",
+        expected="vectors (n, d), or features=OwnFeatures(function, size, name)",
     )
 
 
