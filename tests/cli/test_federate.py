@@ -338,8 +338,8 @@ def test_networks_that_make_no_sense(folder, old, new, code, words):
         ("east.csv", "a,b,c,d\n1,2\n3,4\n", "2 cells in line 2 under 4 names"),
         ("east.csv", "a\nmany\n", "many"),
         ("east.csv", "a,b\n1,2\n1\n", "1 cells in line 3 under 2 names"),
-        ("north.npz", "", "not a complete archive"),
-        ("north.npz", "PK\x03\x04", "not a complete archive"),
+        ("north.npz", "", "No data left in file"),
+        ("north.npz", "PK\x03\x04", "not a zip file"),
         ("north.npz", None, "Is a directory"),
     ],
 )
