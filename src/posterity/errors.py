@@ -29,6 +29,15 @@ class PosterityError(Exception):
         sentences = {"found": self.found, "expected": self.expected, "fix": self.fix}
         return functools.partial(type(self), **sentences), (), self.__dict__
 
+    @classmethod
+    def check(cls, *rules: tuple[Any, ...]) -> None:
+        """Raise the error of the first rule that is broken. A rule is whether it is broken, what
+        was then found, what is expected and, unless that says it, what to do.
+        """
+        for broken, *sentences in rules:
+            if broken:
+                raise cls(**dict(zip(("found", "expected", "fix"), sentences, strict=False)))
+
     def at(self, place: str) -> "PosterityError":
         """Return the error with its place (a site, a block, a file) in the message."""
         return type(self)(found=f"{self.found} in {place}", expected=self.expected, fix=self.fix)

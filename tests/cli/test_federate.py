@@ -19,6 +19,7 @@ import posterity
 from posterity import models
 from posterity.arrays.tree import identical
 from posterity.federation import Gossip
+from posterity.federation.checkpoint import visits_of
 from posterity.graphs import ring
 
 
@@ -98,7 +99,7 @@ def test_an_interrupt_is_told_and_the_next_call_goes_on(folder, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Gossip, "concluded", interrupted)
         assert call("federate", "gossip.toml").exit_code == 130
-    assert len(posterity.load(checkpoint)["trace"]["visits"]) == 17
+    assert len(visits_of(posterity.load(checkpoint)["trace"])) == 17
     assert document("federate", "gossip.toml")["resumed"] == 17
     assert posterity.load("shared.safetensors") == whole
 
@@ -337,8 +338,8 @@ def test_networks_that_make_no_sense(folder, old, new, code, words):
         ("east.csv", "a,b,c,d\n1,2\n3,4\n", "2 cells in line 2 under 4 names"),
         ("east.csv", "a\nmany\n", "many"),
         ("east.csv", "a,b\n1,2\n1\n", "1 cells in line 3 under 2 names"),
-        ("north.npz", "", "not a complete archive"),
-        ("north.npz", "PK\x03\x04", "not a complete archive"),
+        ("north.npz", "", "No data left in file"),
+        ("north.npz", "PK\x03\x04", "not a zip file"),
         ("north.npz", None, "Is a directory"),
     ],
 )

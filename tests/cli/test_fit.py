@@ -353,7 +353,7 @@ WRONG = [
     (LOGISTIC + "--without sex --scale age=0", 2, "--scale age = 0; positive"),
     (LOGISTIC + "--without sex --scale age=x", 2, "'x'"),
     (LOGISTIC + "--without sex --scale ill=2", 2, "--scale for 'ill'"),
-    (LOGISTIC + "--without sex --prior-sd weight=2", 2, "--prior-sd for 'weight'"),
+    (LOGISTIC + "--without sex --prior-sd weight=2", 2, "--prior-sd for ['weight']"),
     (LOGISTIC + "--without sex --prior-sd 0", 2, "--prior-sd = 0"),
     (LOGISTIC + "--without sex --exposure age", 2, "exposure"),
     (LOGISTIC + "--without sex --noise-variance 1", 2, "noise variance"),

@@ -62,7 +62,10 @@ REFUSED = {
         *(5, "'sex' ['f', 'm']; 'ill' ['N', 'Y']; --category sex=f,m --category ill=N,Y"),
     ),
     "fit n.csv --model logistic --target y -o n.safetensors": (5, TEXTS),
-    "federate n.csv n=s.csv --target y --model logistic -o b.safetensors": (2, "['n', 'n']"),
+    "federate n.csv n=s.csv --target y --model logistic -o b.safetensors": (
+        2,
+        "site 'n'",
+    ),
 }
 
 

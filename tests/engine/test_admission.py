@@ -99,7 +99,7 @@ def test_nothing_of_a_letter_is_read_before_its_signature():
 def test_each_limit_of_the_terms_holds_alone():
     own = PRIOR.natural_parameters
     for limits, words in (
-        ({"magnitude": 100.0}, "parameter of magnitude 200"),
+        ({"magnitude": 100.0}, "a number beyond 100"),
         ({"pseudo_counts": 100.0}, "factors of 200 pseudo-counts"),
     ):
         agreed = terms(limits=limits)

@@ -69,7 +69,7 @@ def test_terms_in_another_order_have_the_same_digest():
         ({"members": MEMBERS | {"e": MEMBERS["a"]}}, "one public key"),
         ({"members": MEMBERS | {"\u0430": MEMBERS["a"]}}, "look alike"),
         ({"members": MEMBERS | {"A": MEMBERS["a"]}}, "look alike"),
-        ({"authorities": {"a": OFFICER}}, "member and an authority"),
+        ({"authorities": {"a": OFFICER}}, "members and authorities"),
         ({"authorities": {"\u0430": OFFICER}}, "look alike"),
         ({"authorities": {"officer": MEMBERS["a"]}}, "one public key"),
         ({"authorities": {"officer": OFFICER, "other": OFFICER}}, "one public key"),

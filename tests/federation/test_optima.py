@@ -23,7 +23,7 @@ from posterity.federation.site import Site
 from posterity.federation.status import parts_needed, status_from
 from posterity.graphs import ring
 from posterity.inference.descent import NARROWER
-from posterity.inference.update import LocalUpdate
+from posterity.inference.estimators import Nodal
 from posterity.models import FunctionModel, LogisticRegression
 from tests.federation.examples import square
 
@@ -359,7 +359,7 @@ def test_more_nodes_are_not_tried_where_a_likelihood_is_not_finite(monkeypatch):
     run = start(sites, lambda z, x: jnp.where(z[0] > 0, -((x - z[0]) ** 2), jnp.nan), CENTRED)
     outside = started_at(run.state, Gaussian.from_standard([-2.0], [[0.01]]), run.sites)
     finer = []
-    monkeypatch.setattr(LocalUpdate, "finer", finer.append)
+    monkeypatch.setattr(Nodal, "finer", finer.append)
     for report in asked(run.federation, outside, run.sites, "noiseless"):
         assert report.direction is None
     assert not finer

@@ -183,16 +183,6 @@ def test_columns_a_million_times_too_large_have_a_population():
     assert run.status.converged and run.population.law.is_proper()
 
 
-def test_what_would_take_for_ever_is_refused_before_it_begins():
-    wide = {name: (np.ones((370, 10)), np.ones(370)) for name in map(str, range(29))}
-    prior = Gaussian.from_standard(np.zeros(10), np.eye(10))
-    nodes = {"personal": True, "update": LocalUpdate(Cubature(most=512))}
-    with pytest.raises(UsageError, match=r"10730 records with 20 shared .* 22 minutes a pass"):
-        federate(wide, LogisticRegression(), prior, **nodes)
-    few = LocalUpdate(Cubature(32, most=32))
-    assert federate(wide, LogisticRegression(), prior, personal=True, update=few, steps=0)
-
-
 def test_optima_at_the_nodes_are_found_one_after_another():
     problem = small(0).federation.sites[NAMES[0]]
     improve = lambda q: FEW.estimator.evaluate(problem.model, q, problem.records).value

@@ -20,6 +20,7 @@ from posterity.inference.pooling import PartialPooling, marginal
 from posterity.models import (
     LinearRegression,
     LogisticRegression,
+    PoissonRegression,
     PredictorModel,
     Records,
     hierarchical,
@@ -29,6 +30,29 @@ RNG = np.random.default_rng(0)
 X = np.column_stack([np.ones(25), RNG.normal(size=25)])
 Y = (RNG.random(25) < expit(X @ [0.5, 1.5])).astype(float)
 MEAN, COVARIANCE = np.array([0.2, 0.5]), np.array([[1.5, 0.3], [0.3, 2.0]])
+
+
+@pytest.mark.parametrize("size", [1.0, 1e6, 1e11])
+@pytest.mark.parametrize("spread", [1.0, 1e6, 1e12, 1e18])
+def test_a_precision_of_one_direction_is_blurred_to_the_last_digits(size, spread):
+    """By the closed form of rank one, where the inverse of ``I + ΛD`` has none."""
+    direction, variance = np.array([1e3, -2.0, 0.7]), spread * np.array([1.0, 3.0, 0.0])
+    message = Normal(size * direction, size * np.outer(direction, direction))
+    (linear, precision), lost = message.blurred(variance[None])
+    within = size * variance @ direction**2
+    assert np.allclose(precision[0], message.precision / (1 + within), rtol=1e-12, atol=0)
+    assert np.allclose(linear[0], message.linear / (1 + within), rtol=1e-12, atol=0)
+    assert np.isclose(lost[0], np.log1p(within), rtol=1e-12, atol=0)
+
+
+def test_counts_of_hundred_thousands_have_a_message():
+    """Steps from zero lead where rates overflow."""
+    rng = np.random.default_rng(0)
+    x = np.c_[np.ones(200), rng.normal(size=200)]
+    records = Records.of((x, rng.poisson(np.exp(x @ [12.0, -0.7])).astype(float)))
+    model, _ = hierarchical(PoissonRegression(), Gaussian.from_standard(MEAN, COVARIANCE), True)
+    message = Likelihood(model, records).message(np.zeros(2), COVARIANCE)
+    assert np.allclose(message.mean, [12.0, -0.7], atol=1e-3)
 
 
 class Poisson(PredictorModel):

@@ -236,17 +236,6 @@ def test_many_sites_are_subtracted_and_say_the_same():
     np.testing.assert_allclose(nats, ledger.posterior.kl(ledger.cavity("s000")))
 
 
-def test_a_network_of_several_sites_is_pulled_at_a_weight():
-    layers = Layers.dense(2, 2, 1)
-    prior = Network.prior(layers)
-    factor = prior.zero()
-    slope = np.zeros(layers.size)
-    slope[-1] = 2.0
-    factor = Network(slope, np.asarray(factor.precision), layers)
-    (site,) = summarise(Ledger(prior).update("a", factor)).sites
-    assert site.most.name == "layer 1 kernel [1, 0]"
-
-
 @pytest.mark.parametrize("level", [0, 1, -0.1, "x", None, np.nan])
 def test_bad_levels_and_what_is_no_posterior(level):
     with pytest.raises(UsageError, match="level"):

@@ -78,18 +78,27 @@ def gram(x: Real, weights: Real) -> Real:
     return product.toarray() if hasattr(product, "toarray") else product
 
 
+def root_of_range(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return ``W`` with ``W Wᵀ`` a positive semidefinite matrix (..., d, d), and the pseudo-inverse
+    of ``W``, whatever the units of the coordinates. Columns beyond the matrix's rank are zero.
+    """
+    diagonal = np.diagonal(matrix, axis1=-2, axis2=-1)
+    unit = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))[..., None]
+    values, vectors = np.linalg.eigh(matrix / unit / np.swapaxes(unit, -1, -2))
+    kept = values > values.shape[-1] * np.finfo(float).eps * np.maximum(values[..., -1:], 0.0)
+    scale = np.sqrt(np.where(kept, values, 1.0))[..., None, :]
+    kept = vectors * kept[..., None, :]
+    return unit * kept * scale, np.swapaxes(kept / scale / unit, -1, -2)
+
+
 def pseudo_inverse(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the inverse (d, d) of a positive semidefinite matrix on its range, whatever the units
-    of its coordinates, and a projection with the same range and the rank as its trace.
+    of its coordinates, and a projection on that range with the rank as its trace.
 
     The projection's diagonal is one for coordinates that the matrix determines.
     """
-    diagonal = np.diagonal(matrix)
-    unit = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    values, vectors = np.linalg.eigh(matrix / outer(unit))
-    kept = values > len(values) * np.finfo(float).eps * max(values[-1], 0.0)
-    basis = vectors[:, kept]
-    return (basis / values[kept]) @ basis.T / outer(unit), basis @ basis.T
+    root, inverse = root_of_range(matrix)
+    return inverse.T @ inverse, root @ inverse
 
 
 def triangle(dimension: int) -> int:

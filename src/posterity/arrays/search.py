@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
+from posterity.arrays.linear_algebra import symmetric
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Float, Int, PyTree, Real
@@ -192,7 +193,7 @@ def step_by_curvature(
     if not (np.isfinite(slope).all() and np.isfinite(curvature).all()):
         return np.zeros_like(slope), np.inf
     scale = 1 / np.sqrt(np.maximum(np.abs(np.diagonal(curvature)), 1e-300))
-    sizes, axes = np.linalg.eigh(scale[:, None] * (curvature + curvature.T) / 2 * scale)
+    sizes, axes = np.linalg.eigh(scale[:, None] * symmetric(curvature) * scale)
     step = scale * (axes @ ((axes.T @ (scale * slope)) / np.maximum(abs(sizes), least)))
     return step, float(slope @ step)
 
@@ -287,7 +288,7 @@ def root_of_inverse(
     """
     with np.errstate(over="ignore", invalid="ignore"):
         unit = curvature * scale * scale[:, None]
-    unit = np.nan_to_num((unit + unit.T) / 2)
+    unit = np.nan_to_num(symmetric(unit))
     values, vectors = scipy.linalg.eigh(unit)
     values = np.maximum(np.abs(values), max(1e-10 * np.abs(values).max(), least))
     # Not by Cholesky: at a pole the squares of widths may be zero in double precision.

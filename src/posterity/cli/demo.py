@@ -17,8 +17,8 @@ import posterity
 from posterity.adapters.shared import library
 from posterity.cli import files
 from posterity.cli.options import Settings
-from posterity.cli.report import group, table
-from posterity.cli.streams import Data, bar, printable, verb
+from posterity.cli.report import filled, group, table
+from posterity.cli.streams import Data, bar, verb
 from posterity.fusion import Fusion
 from posterity.status import Progress
 
@@ -42,17 +42,19 @@ def _report(data: Data) -> Any:
         f"posterior has {data['ratio']:.0%} of the mutual information between components and "
         "digits that a fit to all images pooled has."
     )
-    for name in (*data["sites"], "fused", "pooled"):
-        row = data["sites"].get(name) or data[name]
-        seen = "all ten" if len(row["digits"]) == 10 else " ".join(map(str, row["digits"]))
-        numbers = (str(row["images"]), str(row["components"]), f"{row['mutual_information']:.3f}")
-        rows.add_row(name, seen, *numbers, end_section=name == list(data["sites"])[-1])
+    last = {name: data[name] for name in ("fused", "pooled")}
+    for part in (data["sites"], last):
+        for name, row in part.items():
+            seen = "all ten" if len(row["digits"]) == 10 else " ".join(map(str, row["digits"]))
+            numbers = row["images"], row["components"], f"{row['mutual_information']:.3f}"
+            filled(rows, [(name, seen, *numbers)])
+        rows.add_section()
     described = {
         f"{site}.safetensors": f"what {site} sent: its posterior, and no image"
         for site in data["sites"]
     } | FILES
     lines = (f"  {name:<19}  {what}" for name, what in described.items())
-    return group(rows, "", f"Wrote to the folder {printable(data['folder'])}:", *lines)
+    return group(rows, "", f"Wrote to the folder {data['folder']}:", *lines)
 
 
 @verb(_report)

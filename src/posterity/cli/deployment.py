@@ -151,13 +151,13 @@ class SiteFiles(NamedTuple):
                 terms = followed(terms, json.loads(self.changes.read_bytes()))
             except UNREADABLE as error:
                 raise ArtifactError(
-                    found=f"file {str(self.changes)!r}, which cannot be read ({error})",
+                    found=f"file '{self.changes}', which cannot be read ({error})",
                     expected="signed changes of keys",
                 ) from error
         if key.public not in terms.keys_of(self.name):
             raise UsageError(
-                found=f"a key file of {self.name!r} with the public key {str(key.public)!r}",
-                expected=f"{str(present)!r}, as in members.{self.name} or changed since",
+                found=f"a key file of {self.name!r} with the public key '{key.public}'",
+                expected=f"'{present}', as in members.{self.name} or changed since",
             )
         site = Site.of(self.terms.agreement, self.name, self.records())
         kind = Server if self.name == self.terms.server else Machine
@@ -172,23 +172,19 @@ def read_site(file: Path) -> SiteFiles:
         name = settings.need("name")
         if not os.path.isfile(federation):  # also if its name is too long for a socket
             raise ArtifactError(
-                found=f"no file {str(federation)!r}",
+                found=f"no file '{federation}'",
                 expected="the federation.toml with the terms that all members have",
                 fix=f"Run: posterity site init {file.parent} --federation FILE",
             )
         terms = read_terms(federation, settings["models.allow"])
-        if name not in terms.members:
-            raise UsageError(
-                found=f"name = {name!r}, which is not a member,",
-                expected=f"one of {sorted(terms.members)}",
-            )
+        members = sorted(terms.members)
         sockets = settings["transport.sockets"] or {}
-        strangers = sorted(sockets.keys() - terms.members.keys())
-        if strangers or name in sockets:
-            raise UsageError(
-                found=f"transport.sockets for {strangers or name}",
-                expected="sockets of other members only",
-            )
+        wrong = sorted(sockets.keys() - (terms.members.keys() - {name}))
+        nobody = f"name = {name!r}, which is not a member,"
+        UsageError.check(
+            (name not in members, nobody, f"one of {members}"),
+            (wrong, f"transport.sockets for {wrong}", "sockets of other members only"),
+        )
         if sockets and settings["transport.kind"] == "courier":
             raise conflict("transport.sockets", 'transport.kind = "courier"')
         paths = Path(settings.need("key")), Path(settings.need("store"))
@@ -270,7 +266,7 @@ def open_store(folder: Path, path: Path, *, wait: float = 10.0) -> Store:
             since = datetime.now() - timedelta(seconds=there["running"])
             raise UsageError(
                 found=f"an agent with process ID {there['process']}, which runs on folder "
-                f"{str(folder)!r} since {since:%Y-%m-%d %H:%M:%S}",
+                f"'{folder}' since {since:%Y-%m-%d %H:%M:%S}",
                 expected="a folder on which no agent runs",
                 fix=f"Ask that one (posterity site status {folder}), or end it by `kill "
                 f"{there['process']}` and try again.",
@@ -283,7 +279,7 @@ def configuration(folder: Path) -> Path:
     file = folder / "site.toml"
     if not os.path.isfile(file):
         raise ArtifactError(
-            found=f"no site.toml in folder {str(folder)!r}",
+            found=f"no site.toml in folder '{folder}'",
             expected="the folder of a site",
             fix="Make one by `posterity site init`.",
         )

@@ -1,12 +1,13 @@
 """``posterity diff``: divergence between two files."""
 
 import math
+from typing import Any
 
 from posterity.artifact.aligned import aligned, listed, unnamed
 from posterity.cli import files
 from posterity.cli.options import Settings
-from posterity.cli.report import MOST_ROWS, Group, group, short, table
-from posterity.cli.streams import Data, printable, verb
+from posterity.cli.report import MOST_ROWS, Group, filled, group, short, table
+from posterity.cli.streams import Data, verb
 from posterity.fusion.diff import BlockDiff, Divergences
 from posterity.fusion.diff import diff as compared
 from posterity.ledger import Ledger
@@ -37,13 +38,11 @@ def _both(kl: Divergences) -> Data:
 def _report(data: Data) -> Group:
     rows = table("block", "in a", "in b", "KL(a || b)", "KL(b || a)")
     for path, block in data["blocks"].items():
-        rows.add_row(printable(path) or block["family"], "", "", *_cells(block))
-        for row in _plate_rows(block):
-            rows.add_row("", *row)
+        own = (["", *row] for row in _plate_rows(block))
+        filled(rows, [[path or block["family"], "", "", *_cells(block)], *own])
     rows.add_section()
-    rows.add_row("total, in nats", "", "", *_cells(data))
-    if data["standard_errors"]:
-        rows.add_row("standard error", "", "", *_cells(data["standard_errors"]))
+    last = {"total, in nats": data, "standard error": data["standard_errors"]}
+    filled(rows, ([name, "", "", *_cells(own)] for name, own in last.items() if own))
     sites = [(name, data[f"sites_{name}"]) for name in "ab" if data[f"sites_{name}"] is not None]
     lines = [f"sites of {name}: {', '.join(own) or 'none'}" for name, own in sites]
     lines += [
@@ -51,7 +50,7 @@ def _report(data: Data) -> Group:
         for path, block in data["blocks"].items()
         if (shifts := block.get("shifts"))
     ]
-    return group(rows, *map(printable, lines))
+    return group(rows, *lines)
 
 
 def _farthest(shifts: dict[str, float | None], count: int = 5) -> str:
@@ -67,7 +66,7 @@ def _farthest(shifts: dict[str, float | None], count: int = 5) -> str:
     return ", ".join(f"{name} {short(shifts[name])}" for name in most) + more
 
 
-def _plate_rows(block: Data) -> list[tuple[str, ...]]:
+def _plate_rows(block: Data) -> list[list[Any]]:
     """Return the component pairs that differ most, in order, and those without a partner."""
     pairs, only_a, only_b = (block.get(n, []) for n in ("components", "only_in_a", "only_in_b"))
     # Overflowed divergences count as infinite.
@@ -76,17 +75,17 @@ def _plate_rows(block: Data) -> list[tuple[str, ...]]:
         return sum(math.inf if pair[k] is None else pair[k] for k in ("kl_ab", "kl_ba"))
 
     farthest = sorted(pairs, key=size, reverse=True)[:MOST_ROWS]
-    rows = [(str(one["a"]), str(one["b"]), *_cells(one)) for one in pairs if one in farthest]
+    rows = [[one["a"], one["b"], *_cells(one)] for one in pairs if one in farthest]
     if block.get("weights"):
-        rows.append(("weights", "weights", *_cells(block["weights"])))
+        rows.append(["weights", "weights", *_cells(block["weights"])])
 
     def name(lone):
         return f"{lone['component']} (weight {short(lone['expected_weight'])})"
 
-    rows += [(name(lone), "-", "only in a", "") for lone in only_a[:MOST_ROWS]]
-    rows += [("-", name(lone), "only in b", "") for lone in only_b[:MOST_ROWS]]
-    hidden = sum(max(0, len(part) - MOST_ROWS) for part in (pairs, only_a, only_b))
-    return [*rows, (f"and {hidden} more", "", "", "")] if hidden else rows
+    rows += [[name(lone), None, "only in a"] for lone in only_a[:MOST_ROWS]]
+    rows += [[None, name(lone), "only in b"] for lone in only_b[:MOST_ROWS]]
+    hidden = sum(len(part[MOST_ROWS:]) for part in (pairs, only_a, only_b))
+    return [*rows, *[[f"and {hidden} more"]] * bool(hidden)]
 
 
 def _cells(data: Data) -> tuple[str, str]:

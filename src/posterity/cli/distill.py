@@ -19,7 +19,7 @@ from posterity.cli.options import Settings, conflict
 from posterity.cli.recipes import reading_of, recipe_of
 from posterity.cli.report import Group, group, status_of, status_report
 from posterity.cli.schema import places_of
-from posterity.cli.streams import Data, bar, printable, verb
+from posterity.cli.streams import Data, bar, verb
 from posterity.distillation import (
     Box,
     Distillation,
@@ -34,7 +34,6 @@ from posterity.distillation import (
 from posterity.errors import ConvergenceWarning, StructureError, UsageError, within
 from posterity.federation import specification
 from posterity.federation.specification import build
-from posterity.ledger import Ledger
 from posterity.models import NeuralNetwork
 from posterity.models.likelihoods import check_outputs
 from posterity.networks import Layers
@@ -45,7 +44,7 @@ from posterity.tabular.predictions import table_to_predict
 from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.recipe_model import TIMES, inputs_of, offset_of
 from posterity.tabular.records import Table, read_inputs, reordered
-from posterity.tabular.sites import as_provenance, kept, sites_in, together
+from posterity.tabular.sites import as_provenance, kept, law_of, sites_in, together
 
 KERNELS = {
     "sgld": distillation.SGLD,
@@ -78,15 +77,15 @@ def distillation_of(settings: Settings) -> Distilled:
         return _of_data(settings)
     path = settings.single("posterior")
     value, about = files.read(path)
-    posterior: Any = value.posterior if isinstance(value, Ledger) else value
+    posterior = law_of(value)
     like = settings.path("data.like")
     recipe = recipe_in(about.provenance) if like is None else recipe_of(like)
     reading = set[str]() if recipe is None else {*places_of("reading"), "data.like"}
     apart = [p for p in settings.values if p.startswith(("data.", "sampler.")) and p not in reading]
     if apart:
-        raise conflict(apart[0], f"the posterior {str(path)!r}")
+        raise conflict(apart[0], f"the posterior '{path}'")
     if settings["times"] and recipe is None:
-        raise conflict("--times", f"{str(path)!r}, which is no posterior of survival")
+        raise conflict("--times", f"'{path}', which is no posterior of survival")
     record = {"teacher": repr(posterior), "teacher digest": about.digest, **kept(about.provenance)}
     notes = list[str]()
     if recipe is None:
@@ -98,7 +97,7 @@ def distillation_of(settings: Settings) -> Distilled:
         _check_recipe(settings, recipe, path)
         known = together(sites_in(about.provenance).values()).get(recipe.spread or "")
         spread = settings["model.noise_variance"] or known
-        with within(f"posterior {str(path)!r}"):
+        with within(f"posterior '{path}'"):
             posterior, model, notes = teacher_of(value, recipe, spread, settings["times"] or ())
         names = inputs_of(recipe)[0]
         size = len(names)
@@ -122,7 +121,7 @@ def _check_recipe(settings: Settings, recipe: Recipe, path: Path) -> None:
     wrong = [settings.flag(p) for p, model in of.items() if settings[p] and recipe.model != model]
     wrong += [f"--model {kind}"] * (kind is not None and specification.full_name(kind) != own)
     if wrong:
-        raise conflict(wrong[0], f"the recipe of {str(path)!r}, a {own}")
+        raise conflict(wrong[0], f"the recipe of '{path}', a {own}")
 
 
 def _of_data(settings: Settings) -> Distilled:
@@ -175,7 +174,7 @@ def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
     if not network and likelihood is not None:
         wrong = f"--likelihood {likelihood}"
     if wrong:
-        raise conflict(wrong, f"{posterior!r} in {str(path)!r}")
+        raise conflict(wrong, f"{posterior!r} in '{path}'")
     if network:
         if likelihood is None and posterior.layers.outputs == 1:
             raise files.no_likelihood(path)
@@ -188,7 +187,7 @@ def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
     full = getattr(posterior, "gaussian", False) and not posterior.diagonal
     if kind not in kinds or not full:
         raise UsageError(
-            found=f"{'' if kind is None else f'--model {kind} for '}{posterior!r} in {str(path)!r}",
+            found=f"{'' if kind is None else f'--model {kind} for '}{posterior!r} in '{path}'",
             expected="a network, a regression that posterity fit wrote, or a Gaussian and --model "
             f"{' or '.join(kinds)}",
             fix="Name a file of the same model by --like, or call posterity.distill in Python.",
@@ -223,7 +222,7 @@ def _pool(
     wide = x[0].size
     if wide != size:
         raise StructureError(
-            found=f"inputs with {wide} columns in {str(path)!r}",
+            found=f"inputs with {wide} columns in '{path}'",
             expected=f"{size} columns, those of the network or regression",
         )
     return pool, x, notes
@@ -271,7 +270,7 @@ def _report(data: Data) -> Group:
     resumed = f", from {data['resumed']:,} on" if data["resumed"] else ""
     split = ", split" if student["split"] else ""
     parts: list[Any] = [
-        f"Distilled {printable(data['teacher'])} in {data['steps']:,} steps{resumed}.",
+        f"Distilled {data['teacher']} in {data['steps']:,} steps{resumed}.",
         f"Student: {student['network']}, {student['likelihood']}{split}, "
         f"{student['weights']:,} weights.",
         status_report("The student", status, "nats from its teacher"),
@@ -280,7 +279,7 @@ def _report(data: Data) -> Group:
         parts.append(f"Temperature of the chains: {status['temperature']:.3f}; it should be 1.")
     if status["rhat"] is not None:
         parts.append(f"R-hat {status['rhat']:.2f}, {status['effective']:.0f} effective draws.")
-    return group(*parts, f"Wrote the student to {printable(data['output'])}")
+    return group(*parts, f"Wrote the student to {data['output']}")
 
 
 @verb(_report)

@@ -3,13 +3,14 @@
 import dataclasses
 import json
 from collections import Counter
+from typing import Any
 
 from posterity.artifact.aligned import listed, names_in
 from posterity.cli import files
 from posterity.cli.jobs import Federated, federation_of
 from posterity.cli.options import Settings
 from posterity.cli.report import Group, alarming, first, group, status_of, status_report, table
-from posterity.cli.streams import Data, bar, printable, verb
+from posterity.cli.streams import Data, bar, verb
 from posterity.errors import ParameterError
 from posterity.federation import Run
 from posterity.federation.federate import proceed, too_few_hops
@@ -22,10 +23,10 @@ from posterity.tabular.sites import NOTES, as_provenance, said, sites_in
 
 
 def _report(data: Data) -> Group:
-    def cells(one: tuple[str, Data]) -> list[str]:
+    def cells(one: tuple[str, Data]) -> list[Any]:
         site, row = one
-        counts = [str(row[name]) for name in ("records", "updates", "failures")]
-        return [printable(site), *counts, *(f"{x:.1e}" for x in [row["residual"]] if x is not None)]
+        counts = [row[name] for name in ("records", "updates", "failures")]
+        return [site, *counts, "" if row["residual"] is None else f"{row['residual']:.1e}"]
 
     sites = sorted(data["sites"].items(), key=lambda one: -one[1]["failures"])
     columns = table("site", "records", "updates", "failures", "residual", plain=True)
@@ -41,7 +42,7 @@ def _report(data: Data) -> Group:
         rows,
         status_report("The posterior", data["status"]),
         alarming(data["warning"], True) if data["warning"] else None,
-        f"Wrote the ledger to {printable(data['output'])}",
+        f"Wrote the ledger to {data['output']}",
     )
 
 

@@ -13,7 +13,7 @@ from posterity.cli import deployment
 from posterity.cli.deployment import SOCKET
 from posterity.cli.options import Settings
 from posterity.cli.site import answered, confirm, folder_of, status_table
-from posterity.cli.streams import Data, Verb, present, printable, verb
+from posterity.cli.streams import Data, Verb, escaped, present, printable, verb
 from posterity.engine.author import Author
 from posterity.engine.notices import followed
 from posterity.engine.signing import PrivateKey
@@ -24,8 +24,8 @@ from posterity.runtime.interrupts import Interrupts, deferred, heed
 
 
 def _new_report(data: Data) -> str:
-    terms = "\n".join(map(printable, data["terms"]))
-    return f"{terms}\n\nWrote {printable(data['output'])}: every member gets it, and the prior."
+    terms = "\n".join(data["terms"])
+    return f"{terms}\n\nWrote {data['output']}: every member gets it, and the prior."
 
 
 @verb(_new_report)
@@ -52,9 +52,9 @@ def status(settings: Settings) -> None:
     if as_json:
         for data in looks:
             print(json.dumps(data), flush=True)
-    with Live(status_table(next(looks)), auto_refresh=False) as live:
+    with Live(auto_refresh=False) as live:
         for data in looks:
-            live.update(status_table(data), refresh=True)
+            live.update(status_table(escaped(data)), refresh=True)
 
 
 def _looks(folder: Path, every: float) -> Iterator[Data]:
@@ -85,7 +85,7 @@ def _author(settings: Settings, name: str, state: Data, *, itself: bool) -> Auth
         owners[name] = private.public
     if name not in terms.members or not owners:
         raise UsageError(
-            found=f"the key {str(private.public)!r}, for an order about {name!r}",
+            found=f"the key '{private.public}', for an order about {name!r}",
             expected=f"a member of {sorted(terms.members)}, and the key of an authority: "
             f"{sorted(terms.authorities)}" + ", or of that member" * itself,
             fix="See `authorities` in federation.toml.",

@@ -39,7 +39,7 @@ def read(path: Path) -> tuple[Posterior, Inspection]:
 
 
 def _other(kind: str, path: Path, expected: str, fix: str) -> StructureError:
-    return StructureError(found=f"a {kind} in {str(path)!r}", expected=expected, fix=fix)
+    return StructureError(found=f"a {kind} in '{path}'", expected=expected, fix=fix)
 
 
 def read_ledger(path: Path) -> tuple[Ledger, Inspection]:
@@ -72,7 +72,7 @@ def write(posterior: Any, path: Path, verb: str, provenance: Mapping[str, str]) 
 def no_likelihood(path: Path | str) -> UsageError:
     """Return the error for a network whose single output is ambiguous."""
     return UsageError(
-        found=f"a network with one output in {str(path)!r}, without --likelihood",
+        found=f"a network with one output in '{path}', without --likelihood",
         expected="bernoulli for labels in {0, 1}, or gaussian (with its --noise-variance)",
         fix="Pass the likelihood that it was trained with.",
     )
@@ -84,7 +84,7 @@ def make_folder(folder: Path, expected: str, **options: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True, **options)
     except OSError as error:
         raise ArtifactError(
-            found=f"folder {str(folder)!r} that cannot be made ({error.strerror})",
+            found=f"folder '{folder}' that cannot be made ({error.strerror})",
             expected=expected,
         ) from error
 
@@ -95,13 +95,13 @@ def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path | str]) -> None
         if not output.parent.is_dir() or (output.exists() and not output.is_file()):
             what = "which is not a file" if output.exists() else "in a folder that does not exist"
             raise ArtifactError(
-                found=f"output {str(output)!r}, {what}", expected="a file in a folder that exists"
+                found=f"output '{output}', {what}", expected="a file in a folder that exists"
             )
         read = [named(file)[1] for file in inputs]
         for files, what in ((read, "one of the inputs"), (outputs[:index], "another output")):
             if any(_same(output, file) for file in files):
                 raise UsageError(
-                    found=f"output {str(output)!r}, which is {what}",
+                    found=f"output '{output}', which is {what}",
                     expected="a different file for each output, and none of the inputs",
                 )
 
@@ -110,7 +110,7 @@ def check_ending(output: Path, formats: Sequence[str]) -> None:
     """Raise a UsageError unless an output's ending names one of these formats."""
     if output.suffix.lower() not in formats:
         raise UsageError(
-            found=f"output {str(output)!r}, whose extension is not a known format",
+            found=f"output '{output}', whose extension is not a known format",
             expected=f"a path that ends in {', '.join(formats[:-1])} or {formats[-1]}",
         )
 

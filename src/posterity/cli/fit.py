@@ -9,7 +9,9 @@ from posterity.cli import files
 from posterity.cli.options import Settings, conflict, incomplete
 from posterity.cli.recipes import in_form, requested
 from posterity.cli.report import Group, group, parameters, short
-from posterity.cli.streams import Data, bar, printable, verb
+from posterity.cli.streams import Data, bar, verb
+from posterity.errors import UsageError
+from posterity.families.names import some
 from posterity.runtime.text import count
 from posterity.tabular.reconcile import prior_digest
 from posterity.tabular.sites import sites_in
@@ -17,7 +19,7 @@ from posterity.tabular.units import suspicious
 
 
 def _report(data: Data) -> Group:
-    of = "" if data["target"] is None else f" of {printable(data['target'])}"
+    of = "" if data["target"] is None else f" of {data['target']}"
     article = "an" if data["model"] == "ordinal" else "a"
     lines = [f"Fitted {article} {data['model']} model{of} to {count(data['records'], 'record')}."]
     lines += [
@@ -26,7 +28,7 @@ def _report(data: Data) -> Group:
         if data[name] is not None
     ]
     rows = parameters(data["parameters"])
-    end = f"Wrote Ledger of site {printable(data['site'])} to {printable(data['output'])}"
+    end = f"Wrote Ledger of site {data['site']} to {data['output']}"
     return group(*lines, "", rows, "", end)
 
 
@@ -38,6 +40,8 @@ def fit(settings: Settings) -> Data:
     prior = settings.path("prior.file")
     if several and settings["site"] is None:
         raise incomplete(f"{len(paths)} imputed tables", "the name of their --site")
+    found = f"a file twice among {some([*map(str, paths)])}"
+    UsageError.check((len({*paths}) < len(paths), found, "each imputed table once"))
     recipe, reading = requested(settings)
     before = None
     if prior is not None:

@@ -13,7 +13,7 @@ from posterity.cli.jobs import Federated, federation_of
 from posterity.cli.options import Settings, incomplete, read, unwanted
 from posterity.cli.recipes import reading_of, texts_by_column
 from posterity.cli.report import status_of
-from posterity.cli.streams import Data, bar, printable, verb
+from posterity.cli.streams import Data, bar, verb
 from posterity.errors import ArtifactError, UsageError
 from posterity.families.checks import check_proper
 from posterity.federation.federate import start
@@ -37,9 +37,8 @@ def _report(data: Data) -> str:
     if "withdrawn" in data:
         records = count(data["withdrawn"], "record")
         return (
-            f"Forgot {records} of {printable(data['sites'][0])}, whose factor is "
-            "that of a fit without them: exact.\n"
-            f"Wrote the ledger to {printable(data['output'])}"
+            f"Forgot {records} of {data['sites'][0]}, whose factor is that of a fit without them: "
+            f"exact.\nWrote the ledger to {data['output']}"
         )
     left = len(data["left"])
     state = data["status"]["state"]
@@ -56,9 +55,8 @@ def _report(data: Data) -> str:
         nats = f"{data['distance']:.2g} nats"
         how = f"Not exact, {state}: more refinement would change it by about {nats}."
     return (
-        f"Forgot {', '.join(map(printable, data['sites']))}; {stay}.\n"
-        f"{how}\nWrote the ledger to {printable(data['output'])}, "
-        f"the receipt to {printable(data['receipt'])}"
+        f"Forgot {', '.join(data['sites'])}; {stay}.\n"
+        f"{how}\nWrote the ledger to {data['output']}, the receipt to {data['receipt']}"
     )
 
 
@@ -149,7 +147,7 @@ def _check_new(receipt: Path, sites: tuple[str, ...], before: Ledger) -> None:
             return
     if receipt.exists():
         raise UsageError(
-            found=f"receipt {str(receipt)!r}, which exists already",
+            found=f"receipt '{receipt}', which exists already",
             expected="a new file, since a receipt cannot be made again once its ledger is deleted",
         )
 

@@ -3,6 +3,7 @@
 import itertools
 import warnings
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 from rich.console import RenderableType
@@ -12,7 +13,7 @@ from posterity.artifact import aligned
 from posterity.cli import files, report
 from posterity.cli.options import Settings
 from posterity.cli.report import alarming, first, listed, short, status_of
-from posterity.cli.streams import Data, bar, printable, verb
+from posterity.cli.streams import Data, bar, verb
 from posterity.errors import UsageError
 from posterity.fusion import plan as plans
 from posterity.fusion.alignment import Alignment
@@ -30,7 +31,7 @@ def _report(data: Data) -> report.Group:
     kl = f"{direction} KL" if direction in ("reverse", "forward") else direction
     side = kl if data["rule"] == "barycenter" else f"matched by {kl}"
     how = "partial pooling" if data["personal"] else f"{data['rule']} ({side})"
-    parts: list[Any] = [f"Fused {data['count']} sites: {how}, {printable(data['why'])}."]
+    parts: list[Any] = [f"Fused {data['count']} sites: {how}, {data['why']}."]
     if network is not None:
         widths = ", ".join(map(str, network["widths"])) or "no"
         tried = f" ({len(network['tried'])} widths tried, tolerance {network['tolerance']:g})"
@@ -40,7 +41,7 @@ def _report(data: Data) -> report.Group:
             f"{tried if len(network['tried']) > 1 else ''}."
         )
     if data["personal"]:
-        parts += map(printable, in_words(data["population"]))
+        parts += in_words(data["population"])
     if data["one_shot"] is not None:
         far = f"about {data['one_shot']:.2g} nats from" if data["one_shot"] else "it is"
         parts.append(f"In one shot: {far} the posterior of all records.")
@@ -50,13 +51,13 @@ def _report(data: Data) -> report.Group:
     if count:
         line = f"{count} warning{'s' if count > 1 else ''} on standard error."
         parts += ["", alarming(line, True)]
-    return report.group(*parts, "", f"Wrote {data['kind']} to {printable(data['output'])}")
+    return report.group(*parts, "", f"Wrote {data['kind']} to {data['output']}")
 
 
 def _plate_report(path: str, plate: Data, scaled: bool) -> Iterator[RenderableType]:
     """Yield the number of components, the matching, and ambiguous matches."""
     yield (
-        f"{f'{printable(path)}: ' if path else ''}{plate['components']} components, cost "
+        f"{f'{path}: ' if path else ''}{plate['components']} components, cost "
         f"{short(plate['cost'])} nats. Columns are fused, cells local ones."
     )
     if plate["residual"] is not None and scaled:
@@ -74,12 +75,8 @@ def _plate_report(path: str, plate: Data, scaled: bool) -> Iterator[RenderableTy
     if not plate["identified"]:
         yield alarming("Which components are one is not identified.", True)
     if plate["doubtful"]:
-
-        def cells(row):
-            return (printable(row["site"]), str(row["component"]), short(row["margin"]))
-
         headers = report.table("doubtful at", "component", "margin in nats", plain=True)
-        yield first(plate["doubtful"], headers, cells)
+        yield first(plate["doubtful"], headers, itemgetter("site", "component", "margin"))
 
 
 def _matching(plate: Data, columns: int = 12) -> Table:
@@ -95,14 +92,12 @@ def _matching(plate: Data, columns: int = 12) -> Table:
         indices = (str(index) for index, label in enumerate(labels) if label == component)
         return ",".join(indices) or "."
 
-    def cells(row: tuple[str, Sequence[int]]) -> Iterator[str]:
+    def cells(row: tuple[str, Sequence[int]]) -> list[Any]:
         site, labels = row
-        yield printable(site)
-        yield from (members(labels, component) for component in shown)
-        if hidden:
-            yield str(sum(g >= len(shown) for g in labels))  # number hidden
-        if unused:
-            yield members(labels, -1)
+        more = [sum(g >= len(shown) for g in labels)] if hidden else []
+        own = [*shown, -1] if unused else shown
+        each = [members(labels, component) for component in own]
+        return [site, *each[: len(shown)], *more, *each[len(shown) :]]
 
     rows = list(plate["matching"].items())
     return first(rows, report.table("site", *headers, plain=True), cells, hint=" sites")

@@ -9,8 +9,8 @@ from rich.tree import Tree
 
 from posterity.cli import files
 from posterity.cli.options import Settings
-from posterity.cli.report import Group, group, listed, short, table
-from posterity.cli.streams import Data, printable, verb
+from posterity.cli.report import Group, filled, group, listed, short, table
+from posterity.cli.streams import Data, verb
 from posterity.errors import ArtifactError, StructureError
 from posterity.reporting.contents import of_posterior, without_posterior
 
@@ -32,14 +32,14 @@ def report(data: Data) -> Group:
     facts = Table.grid("", "", padding=(0, 2))
     facts.columns[1].overflow = "fold"
     for name, value in _facts(data):
-        facts.add_row(name, printable(value))
+        facts.add_row(name, str(value))
     parts: list[Any] = [facts, "", _tree(data["content"] if "content" in data else data["family"])]
     if "sites" in data:
-        rows = table("site", "epoch", "sequence", "contributes")
-        for site, entry in data["sites"].items():
-            contributes = "no (forgotten)" if entry["forgotten"] else "yes"
-            rows.add_row(printable(site), str(entry["epoch"]), str(entry["sequence"]), contributes)
-        parts += ["", rows]
+        rows = (
+            [site, own["epoch"], own["sequence"], "no (forgotten)" if own["forgotten"] else "yes"]
+            for site, own in data["sites"].items()
+        )
+        parts += ["", filled(table("site", "epoch", "sequence", "contributes"), rows)]
     return group(*parts)
 
 
@@ -62,7 +62,7 @@ def _facts(data: Data) -> Iterator[tuple[str, Any]]:
 
 
 def _tree(node: Data, name: str = "") -> Tree:
-    tree = Tree(f"{printable(name)}: {_label(node)}" if name else _label(node))
+    tree = Tree(f"{name}: {_label(node)}" if name else _label(node))
     children = dict(node["parameters"])
     blocks = children.get("blocks")
     if isinstance(blocks, dict) and not isinstance(blocks.get("type"), str):
@@ -71,14 +71,14 @@ def _tree(node: Data, name: str = "") -> Tree:
         if isinstance(child, dict):
             tree.add(_tree(child, key))
         elif isinstance(child, str):
-            tree.add(printable(f"{key}: {child[:60]}"))
+            tree.add(f"{key}: {child[:60]}")
         elif child is not None:
-            tree.add(f"{printable(key)} {tuple(child)}")
+            tree.add(f"{key} {tuple(child)}")
     return tree
 
 
 def _label(node: Data) -> str:
-    label = printable(node["type"])
+    label = node["type"]
     if "components" in node:
         label += f" of {node['components']} components"
     if "batch" in node:

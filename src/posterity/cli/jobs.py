@@ -32,7 +32,7 @@ from posterity.tabular.multicentre import NOISE_OF_ONE, Sites
 from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.records import TARGET, Table, oddities, read_sites
 from posterity.tabular.rows import Design
-from posterity.tabular.sites import as_provenance
+from posterity.tabular.sites import as_provenance, twice
 from posterity.tabular.tables.reader import clean
 
 OF_SITES = dict.fromkeys((*specification.MODELS, "function", "network"))
@@ -139,14 +139,10 @@ def federation_of(
 def _paths(settings: Settings, without: Collection[str]) -> tuple[dict[str, Path], set[str]]:
     """Return the sites' files, and the sites ``without`` which do not need one, unless all do."""
     named = [(name or path.stem, path) for name, path in map(split_name, settings.files)]
-    if named:
-        twice = {name for name, _ in named}.intersection(settings["sites"] or {})
-        if twice or len(dict(named)) < len(named):
-            raise UsageError(
-                found=f"two tables of one site among {some([name for name, _ in named])}",
-                expected="each site once",
-                fix="Name them, as in north=FILE south=FILE.",
-            )
+    names = [name for name, _ in named] + [*(settings["sites"] or {})] * bool(named)
+    for name in names:
+        if names.count(name) > 1:
+            raise twice("tables", name)
     given = dict(named) or settings.need("sites")
     paths = {site: Path(path) for site, path in {**given, **(settings["sites"] or {})}.items()}
     gone = {site for site in without if site not in paths or not paths[site].exists()}
@@ -278,7 +274,7 @@ def problem_of(settings: Settings) -> Problem:
     (table,) = read_sites({path.stem: path}, target, intercept, texts=labels).values()
     if table.y is None:
         raise StructureError(
-            found=f"data {str(path)!r} without labels",
+            found=f"data '{path}' without labels",
             expected="x and y, or a column that model.target names",
         )
     options = settings.table("model", "kind", "target", "intercept")

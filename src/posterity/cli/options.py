@@ -63,7 +63,7 @@ class Settings:
         """Return a context that names the configuration, if any, in errors of its block."""
         if self.file is None:
             return contextlib.nullcontext()
-        return within(f"configuration {str(self.file)!r}")
+        return within(f"configuration '{self.file}'")
 
     @property
     def output(self) -> Path:
@@ -191,11 +191,11 @@ def read(
 
                 values[place] = kind.moved(kind.check(place, value), beside)
         except PosterityError as error:
-            raise error.at(f"configuration {str(file)!r}") from error
+            raise error.at(f"configuration '{file}'") from error
         except (OSError, ValueError, RecursionError) as error:
             refusal = ArtifactError if isinstance(error, OSError) else UsageError
             raise refusal(
-                found=f"configuration {str(file)!r} that cannot be read ({error})",
+                found=f"configuration '{file}' that cannot be read ({error})",
                 expected="a TOML file",
                 fix="Check the path, and the line that the message names.",
             ) from error

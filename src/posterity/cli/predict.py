@@ -8,13 +8,12 @@ from posterity.cli import files
 from posterity.cli.options import Settings, conflict, unwanted
 from posterity.cli.recipes import reading_of, recipe_of
 from posterity.cli.report import Group, first, group, short, table
-from posterity.cli.streams import Data, bar, printable, verb
-from posterity.errors import UsageError
-from posterity.ledger import Ledger
+from posterity.cli.streams import Data, bar, verb
 from posterity.runtime.text import count
 from posterity.tabular.predictions import FORMATS, Predicted, joined, of_site, predicted, texts_of
 from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.recipe_model import columns_of
+from posterity.tabular.sites import law_of, twice
 
 OF_NETWORKS = {"samples": "samples", "likelihood": "model.likelihood", "seed": "seed"}
 """Options of predictions by a network, by argument."""
@@ -52,7 +51,7 @@ def _of_network(
 ) -> dict[str, Any]:
     """Return the options of predictions by a network; a UsageError if the file has another."""
     asked = {k: settings[place] for k, place in OF_NETWORKS.items() if place in settings.values}
-    posterior: Any = value.posterior if isinstance(value, Ledger) else value
+    posterior = law_of(value)
     student = about.kind == "Student"
     if not student and getattr(posterior, "network_layers", None) is not None:
         import jax
@@ -88,7 +87,7 @@ def _check_used(settings: Settings, recipe: Recipe | None, about: Inspection) ->
 def _check_level(settings: Settings, has_interval: bool, file: Path, what: str) -> None:
     """Raise a UsageError if a probability of intervals was passed, and the result has none."""
     if "level" in settings.values and not has_interval:
-        where = f"for {str(file)!r}, whose {what} no interval"
+        where = f"for '{file}', whose {what} no interval"
         expected = "the probability of an interval that the result has"
         raise unwanted(f"--level {settings['level']:g}", where, expected)
 
@@ -102,14 +101,14 @@ WANTED = "a posterior, network or student", "a file of records"
 
 
 def _report(data: Data) -> str:
-    what = f"{data['kind']} in {printable(data['file'])}"
+    what = f"{data['kind']} in {data['file']}"
     means = (
         f"  mean {name.replace('_', ' ')}: {short(value)}{UNITS.get(name, '')}"
         for name, value in data["means"].items()
     )
     names = data["columns"]  # but not a hundred classes
     names = names if len(names) <= 12 else [*names[:4], "...", *names[-4:]]
-    wrote = f"Wrote {', '.join(names)} to {printable(data['output'])}"
+    wrote = f"Wrote {', '.join(names)} to {data['output']}"
     said = f"Predicted {count(data['records'], 'record')} by the {what}."
     return "\n".join([said, *means, wrote])
 
@@ -155,16 +154,15 @@ def _scores_report(data: Data) -> Group:
     rows = table(data["by"] or "", "records", *(SCORES[name] for name in known))
     every = [("all", data["all"]), *data["groups"].items()]
 
-    def cells(row: tuple[str, Data]) -> list[str]:
+    def cells(row: tuple[str, Data]) -> list[Any]:
         name, own = row
-        numbers = ["-" if own.get(key) is None else short(own[key]) for key in known]
-        return [printable(name), f"{own['records']:,}", *numbers]
+        return [name, own["records"], *map(own.get, known)]
 
     error = data["all"].get("log_score_se")
     of_error = f"; the error of the first is {short(error)}" if error else ""
     scored = f"Log scores are nats a record, higher is better{of_error}."
     return group(
-        f"Evaluated the {data['kind']} in {printable(data['file'])}.",
+        f"Evaluated the {data['kind']} in {data['file']}.",
         first(every, rows, cells),
         scored if "log_score" in known else None,
     )
@@ -182,11 +180,7 @@ def evaluate(settings: Settings) -> Data:
     for inputs in tables:
         site, _ = of_site(inputs)
         if site in several:
-            raise UsageError(
-                found=f"two tables of site {site!r}",
-                expected="each site once",
-                fix="Name them, as in north=FILE south=FILE.",
-            )
+            raise twice("tables", site)
         kind, own = _predicted(settings, file, inputs, scored=True)
         several[site] = own
     found, labels = joined(several)

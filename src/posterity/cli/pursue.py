@@ -13,8 +13,8 @@ import posterity
 from posterity.cli import files
 from posterity.cli.jobs import Problem, build_kind, problem_of
 from posterity.cli.options import Settings
-from posterity.cli.report import MOST_ROWS, Group, group, status_of, status_report
-from posterity.cli.streams import Data, bar, printable, verb
+from posterity.cli.report import MOST_ROWS, Group, filled, group, status_of, status_report
+from posterity.cli.streams import Data, bar, verb
 from posterity.errors import ConvergenceWarning, UsageError
 from posterity.pursuit import Best, Fixed, Flatness, Joint, Pursuit, Schedule
 from posterity.pursuit.schedules import SEVERAL
@@ -31,15 +31,16 @@ def _report(data: Data) -> Group:
     trace = data["trace"]
     rows = Table(*COLUMNS, box=None, padding=(0, 1, 0, 0))  # fits in 80 letters
     for row in trace[-MOST_ROWS:]:
-        rows.add_row(
-            str(row["components"]),
+        cells = [
+            row["components"],
             _estimate(row["elbo"], row["standard_error"]),
             "" if row is trace[0] else _estimate(row["gain"], row["gain_error"]),
-            "polish" if row["alpha"] is None else _shown(row["alpha"], ".3f"),
+            "polish" if row["alpha"] is None else f"{row['alpha']:.3f}",
             "" if row["alpha"] is None else _shown(row["lam"], ".2f"),
             _shown(row["effective"], ".2f"),
-            f"{row['evaluations']:,}",
-        )
+            row["evaluations"],
+        ]
+        filled(rows, [cells])
     hidden = len(trace) - MOST_ROWS
     count = data["components"]
     what = f"{count} component{'s' if count > 1 else ''}"
@@ -48,11 +49,11 @@ def _report(data: Data) -> Group:
         f"{hidden} rows before these are in --json." if hidden > 0 else None,
         rows,
         *(
-            printable(f"Component {refused['number']} was refused: {refused['reason']}.")
+            f"Component {refused['number']} was refused: {refused['reason']}."
             for refused in data["refused"]
         ),
         status_report("The mixture", data["status"]),
-        f"Wrote the mixture of {what} to {printable(data['output'])}",
+        f"Wrote the mixture of {what} to {data['output']}",
     )
 
 

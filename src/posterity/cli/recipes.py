@@ -64,7 +64,7 @@ def recipe_of(path: Path) -> Recipe:
     recipe = recipe_in(files.read_any(path)[1].provenance)
     if recipe is None:
         raise StructureError(
-            found=f"no recipe in {str(path)!r}",
+            found=f"no recipe in '{path}'",
             expected="a file that posterity fit wrote, or one made from such files",
             fix="Name another site's file, or pass flags instead of --like.",
         )
@@ -99,7 +99,7 @@ def records_of_sites(
         )
     readings = {}
     for site, path in paths.items():
-        with within(f"data {str(path)!r} of site {site!r}"):
+        with within(f"data '{path}' of site {site!r}"):
             readings[site] = _with(common, tables.get(site, {}), site)
     if settings.has("model.personal"):
         options["personal"] = settings["model.personal"]
@@ -126,7 +126,7 @@ def _check_units(units: dict[str, str], recipe: Recipe, reading: Reading, like: 
         if unit != common and name not in reading.convert:
             raise UsageError(
                 found=f"--unit {name}={unit}, and "
-                + (f"{common} in {str(like)!r}" if common else f"no unit of it in {str(like)!r}"),
+                + (f"{common} in '{like}'" if common else f"no unit of it in '{like}'"),
                 expected="the factor between the two units",
                 fix=f"Pass {typed('--convert', f'{name}=FACTOR')} (38.67 from mmol/L to "
                 "mg/dL of cholesterol; 1 if they are the same).",

@@ -1,5 +1,6 @@
 """Parts of the printed reports of commands: numbers, tables, statuses."""
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from posterity.cli.streams import Data, plain, printable
+from posterity.cli.streams import Data, plain
 from posterity.status import Status
 
 MOST_ROWS = 24
@@ -39,49 +40,50 @@ def alarming(text: str, alarm: bool) -> Text:
 
 def sentence(text: str) -> str:
     """Return the text with a capital letter and a full stop."""
-    return printable(f"{text[:1].upper()}{text[1:]}.")
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def filled(into: Table, rows: Iterable[Iterable[Any]]) -> Table:
+    """Add rows of texts and numbers to a table: whole ones, others in four digits, and None."""
+
+    def text(cell):
+        if isinstance(cell, int):
+            return f"{cell:,}"
+        return "-" if cell is None else short(cell) if isinstance(cell, float) else cell
+
+    for row in rows:
+        into.add_row(*map(text, row))
+    return into
 
 
 def first(
     rows: Sequence[Any],
     into: Table,
-    cells: Callable[[Any], Iterable[str]],
+    cells: Callable[[Any], Iterable[Any]],
     most: int | None = MOST_ROWS,
     hidden: int = 0,
     hint: str = "",
 ) -> Table:
     """Add ``cells(row)`` of the first rows, and the number of remaining ones, to a table."""
-    for row in rows[:most]:
-        into.add_row(*cells(row))
-    hidden += 0 if most is None else max(len(rows) - most, 0)
-    if hidden:
-        into.add_row(f"and {hidden:,} more{hint}")
-    return into
+    hidden += len(rows[most:]) if most else 0
+    more = [[f"and {hidden:,} more{hint}"]] if hidden else []
+    return filled(into, [*map(cells, rows[:most]), *more])
 
 
 def listed(names: Sequence[str], most: int = MOST_ROWS) -> str:
     """Return the first names, and the number of remaining ones."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return printable(", ".join(names[:most]) + more)
+    return ", ".join(names[:most]) + more
 
 
 def parameters(rows: Sequence[Data]) -> Table:
     """Return a table of names, means and standard deviations, of at most the first rows."""
-
-    def cells(row):
-        return (printable(row["name"]), short(row["mean"]), short(row["sd"]))
-
-    return first(rows, table("parameter", "mean", "sd"), cells)
+    return first(rows, table("parameter", "mean", "sd"), operator.itemgetter("name", "mean", "sd"))
 
 
 def status_of(status: Status, **more: float | int | None) -> Data:
     """Return a status as data: state, nats left and allowed, reasons, and a verb's own numbers."""
     return plain(status) | more
-
-
-def wrote(what: str, path: str | None) -> str | None:
-    """Return a line on a written file, or None without a path."""
-    return None if path is None else f"{what} {printable(path)}"
 
 
 def status_report(what: str, status: Data, unit: str = "nats left") -> RenderableType:

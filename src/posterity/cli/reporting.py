@@ -4,14 +4,14 @@ from posterity import reporting
 from posterity.cli import files
 from posterity.cli.options import Settings
 from posterity.cli.recipes import reading_of
-from posterity.cli.streams import Data, printable, verb
+from posterity.cli.streams import Data, verb
 from posterity.runtime.files import named
 
 FORMATS = (".html", ".htm")
 
 
 def _report(data: Data) -> str:
-    return f"{printable(data['title'])}.\nWrote the page to {printable(data['output'])}"
+    return f"{data['title']}.\nWrote the page to {data['output']}"
 
 
 @verb(_report)

@@ -13,7 +13,7 @@ from posterity.cli.inspect import inspected
 from posterity.cli.inspect import report as inspect_report
 from posterity.cli.options import Settings, conflict, unwanted
 from posterity.cli.report import MOST_ROWS, Group, first, group, short
-from posterity.cli.streams import Data, printable, verb
+from posterity.cli.streams import Data, plain, verb
 from posterity.cli.tables import RATIO
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.ledger import Ledger
@@ -22,7 +22,7 @@ from posterity.reporting.population import in_words, population_of
 from posterity.reporting.summary import Summary, influences, summarise
 from posterity.reporting.words import ratios_of
 from posterity.tabular.recipe import recipe_in
-from posterity.tabular.tables.files import as_csv
+from posterity.tabular.tables.files import as_csv as as_csv_text
 
 COLUMNS = ("block", "member", "quantity", "name")
 ROW = (*COLUMNS, "mean", "sd", "low", "high")
@@ -31,7 +31,7 @@ PULL = (*COLUMNS, "mean", "without", "by")
 
 def _report(data: Data) -> Group | None:
     if data.get("csv"):
-        return _print_csv(data)
+        return None
     if "sites" not in data or "content" in data or isinstance(data["family"], dict):
         return inspect_report(data)
     limits = (f"{100 * data['level']:g} % from", "to")
@@ -43,8 +43,8 @@ def _report(data: Data) -> Group | None:
         here = len(sites) - left
         forgotten = f" and {left} forgotten" if left else ""
         ledger = f"Ledger of {here:,} site{'' if here == 1 else 's'}{forgotten}, "
-    parts: list[Any] = [f"{printable(data['path'])}: {ledger}{data['family']}{proper}"]
-    parts += map(printable, data.get("about", ()))
+    parts: list[Any] = [f"{data['path']}: {ledger}{data['family']}{proper}"]
+    parts += data.get("about", ())
     if sites is not None:
         parts.append(_sites_table(data) if sites else "No site has contributed: this is the prior.")
     if any(one["top"] or one["weight"] is not None for one in data["components"]):
@@ -54,7 +54,7 @@ def _report(data: Data) -> Group | None:
         table = _table("layer", "weights", "size", "sd", share)
         parts.append(_rows(data, data["layers"], table, _layer_cells))
     if data["population"] is not None:
-        parts += [*map(printable, in_words(data["population"])), _population_table(data)]
+        parts += [*in_words(data["population"]), _population_table(data)]
     if data["site"] is not None:
         parts.append(_pulls_table(data))
     elif data["ratios"] is not None:
@@ -63,7 +63,7 @@ def _report(data: Data) -> Group | None:
         table = _table("", "mean", "sd", *limits)
 
         def cells(row):
-            return (_name(row["label"]), *(_cell(row[name]) for name in ROW[4:]))
+            return (_name(row["label"]), *(row[name] for name in ROW[4:]))
 
         parts.append(_rows(data, rows, table, cells, data["count"] - len(rows)))
     return group(*parts)
@@ -79,11 +79,10 @@ def show(settings: Settings) -> Data:
         raise conflict("--csv", "--json")
     (file,) = settings.arguments("a file")
     whole = bool(as_csv or settings["all"] or settings.as_json)
-    csv_asked = {"csv": True} if as_csv else {}
     try:
         posterior, about = files.read(file)
     except (ArtifactError, StructureError):  # raised again, unless the file has other contents
-        return _without_posterior(settings) | csv_asked
+        return _printed(_without_posterior(settings), as_csv)
     summary = summarise(posterior, level)
     pulls = []
     ledger = isinstance(posterior, Ledger)
@@ -95,7 +94,7 @@ def show(settings: Settings) -> Data:
     by_layer = "weights of networks are summarised by layer, not listed"
     recipe = recipe_in(about.provenance)
     ratios = [*ratios_of(recipe, shown.first(shown.size), level)] if settings["ratios"] else None
-    return {
+    data = {
         "path": about.path,
         "kind": about.kind,
         "digest": about.digest,
@@ -117,7 +116,8 @@ def show(settings: Settings) -> Data:
         "population": population_of(posterior, level),
         "whole": whole,
         "notes": [by_layer] if as_csv and summary.layers else [],
-    } | csv_asked
+    }
+    return _printed(data, as_csv)
 
 
 def _unsaid(summary: Summary) -> Summary:
@@ -144,12 +144,21 @@ def _no_ledger(site: str, kind: str) -> UsageError:
     return unwanted(f"--site {site}", f"of a {kind}", expected)
 
 
-def _print_csv(data: Data) -> None:
-    pulled = data.get("site") is not None
-    ratios = data.get("ratios")
-    columns = PULL if pulled else ROW if ratios is None else RATIO
-    rows = data["pulls"] if pulled else data["rows"] if ratios is None else ratios
-    sys.stdout.write(as_csv([columns, *([row[name] for name in columns] for row in rows)]))
+def _printed(data: Data, as_csv: bool) -> Data:
+    """Print the numbers as CSV if asked to, and return the data."""
+    if not as_csv:
+        return data
+    columns = ROW
+    rows = data["rows"]
+    if data.get("site") is not None:
+        columns = PULL
+        rows = data["pulls"]
+    elif data.get("ratios") is not None:
+        columns = RATIO
+        rows = data["ratios"]
+    cells = ([row[name] for name in columns] for row in plain(rows))
+    sys.stdout.write(as_csv_text([columns, *cells]))
+    return data | {"csv": True}
 
 
 def _rows(data: Data, rows: list[Any], table: Table, cells: Any, hidden: int = 0) -> Table:
@@ -158,7 +167,6 @@ def _rows(data: Data, rows: list[Any], table: Table, cells: Any, hidden: int = 0
 
 def _name(text: str, most: int = 60, end: int = 16) -> str:
     """Return a name; one of more letters than fit beside numbers is reduced to both ends."""
-    text = printable(text)
     return text if len(text) <= most else f"{text[: most - end]}...{text[-end:]}"
 
 
@@ -173,11 +181,6 @@ def _table(*headers: str, narrow: int = 7) -> Table:
     return table
 
 
-def _cell(value: float | None) -> str:
-    """Format a number; a dash if it does not exist or is unknown."""
-    return "-" if value is None else short(value)
-
-
 def _signed(value: float | None) -> str:
     return "overflow" if value is None else f"{value:+.3g}"
 
@@ -186,16 +189,15 @@ def _sites_table(data: Data) -> Group:
     table = _table("site", "adds, nats", "pulls most", "by, sd")
     table.columns[2].justify = "left"
 
-    def cells(site: Data) -> tuple[str, ...]:
+    def cells(site: Data) -> list[Any]:
         most = site["most"]
-        if site["why"]:
-            return _name(site["name"]), "-", "-", "-"
-        pull = ("-", "0") if most is None else (_name(most["label"]), _signed(most["by"]))
-        return _name(site["name"]), short(site["nats"]), *pull
+        pull = [None, None if site["why"] else 0]
+        pull = pull if most is None else [_name(most["label"]), _signed(most["by"])]
+        return [_name(site["name"]), site["nats"], *pull]
 
     rows = _rows(data, data["sites"], table, cells)
     asides = (site for site in data["sites"][: None if data["whole"] else MOST_ROWS] if site["why"])
-    return group(rows, *(f"{printable(site['name'])}: {site['why']}." for site in asides))
+    return group(rows, *(f"{site['name']}: {site['why']}." for site in asides))
 
 
 def _population_table(data: Data) -> Table:
@@ -205,7 +207,7 @@ def _population_table(data: Data) -> Table:
 
     def cells(row):
         name = _name(f"{row['site']}: {row['name']}" if several else row["site"])
-        return (name, *(_cell(row[key]) for key in ("estimate", "error", "mean", "sd")))
+        return (name, *(row[key] for key in ("estimate", "error", "mean", "sd")))
 
     return _rows(data, data["population"]["sites"], table, cells)
 
@@ -215,26 +217,26 @@ def _ratios_table(data: Data, limits: tuple[str, str]) -> Table:
     table = _table("", data["ratios"][0]["what"] if data["ratios"] else "", *limits)
 
     def cells(row):
-        return (_name(row["name"]), *(_cell(row[name]) for name in ("ratio", "low", "high")))
+        return (_name(row["name"]), *(row[name] for name in ("ratio", "low", "high")))
 
     return _rows(data, data["ratios"], table, cells)
 
 
 def _pulls_table(data: Data) -> Table:
     """Return a table of the numbers with and without a site, those moved most first."""
-    table = _table("", "with all", f"without {printable(data['site'])}", "pull, sd")
+    table = _table("", "with all", f"without {data['site']}", "pull, sd")
     order = sorted(data["pulls"], key=lambda pull: -abs(pull["by"] or 0.0))
 
-    def numbers(pull):
-        return (_cell(pull["mean"]), _cell(pull["without"]), _signed(pull["by"]))
+    def cells(pull):
+        return _name(pull["label"]), pull["mean"], pull["without"], _signed(pull["by"])
 
-    return _rows(data, order, table, lambda pull: (_name(pull["label"]), *numbers(pull)))
+    return _rows(data, order, table, cells)
 
 
-def _layer_cells(one: Data) -> tuple[str, ...]:
+def _layer_cells(one: Data) -> list[Any]:
     place = "".join(f"{part}: " for part in (one["block"], one["member"]) if part)
-    name = printable(f"{place}{one['number']} {one['kind']}")
-    return name, f"{one['weights']:,}", short(one["size"]), short(one["sd"]), f"{one['sure']:.1%}"
+    name = f"{place}{one['number']} {one['kind']}"
+    return [name, *(one[key] for key in ("weights", "size", "sd")), f"{one['sure']:.1%}"]
 
 
 def _components_table(data: Data, words: int = 6) -> Table:
@@ -252,14 +254,14 @@ def _components_table(data: Data, words: int = 6) -> Table:
     if topics:
         table.columns[1 + weighed].justify = "left"
 
-    def cells(one: Data) -> Iterator[str]:
+    def cells(one: Data) -> Iterator[str | None]:
         yield _name((f"{one['block']}: " if one["block"] else "") + one["name"])
         if weighed:
             sd = f" ± {short(one['weight_sd'])}" if one["weight_sd"] is not None else ""
-            yield "-" if one["weight"] is None else short(one["weight"]) + sd
+            yield None if one["weight"] is None else short(one["weight"]) + sd
         if topics:
             top = (f"{word['name']} {word['probability']:.2g}" for word in one["top"][:words])
-            yield printable(", ".join(top))
+            yield ", ".join(top)
         yield from (f"{short(one['mean'][i])} ± {short(_sds(one)[i])}" for i in apart)
 
     return _rows(data, components, table, cells)

@@ -19,7 +19,7 @@ from posterity.artifact.artifact import from_bytes
 from posterity.cli import deployment, files
 from posterity.cli.deployment import SOCKET
 from posterity.cli.options import Settings, read
-from posterity.cli.report import Group, alarming, group, status_report, table
+from posterity.cli.report import Group, alarming, filled, group, status_report, table
 from posterity.cli.streams import Data, Verb, printable, verb
 from posterity.engine.memory import Memory, Step
 from posterity.engine.signing import PrivateKey
@@ -51,7 +51,7 @@ def _init_report(data: Data) -> str:
     else:
         lines += ["", *data["terms"], "", "To agree to these terms and take part, run:"]
         lines.append(f"posterity site run {data['folder']}")
-    return "\n".join(printable(part) for line in lines for part in line.split("\n"))
+    return "\n".join(lines)
 
 
 @verb(_init_report)
@@ -109,9 +109,7 @@ def _name_federation(file: Path, federation: Path) -> None:
     lines = file.read_text(encoding="utf-8").split("\n")
     places = [place for place, line in enumerate(lines) if line.startswith("federation =")]
     if len(places) != 1:
-        raise UsageError(
-            found=f"{len(places)} lines 'federation =' in {str(file)!r}", expected="one"
-        )
+        raise UsageError(found=f"{len(places)} lines 'federation =' in '{file}'", expected="one")
     values = {"federation": str(federation)}
     lines[places[0]] = deployment.as_toml("site-file", values, file.parent).strip()
     write_file(file, "\n".join(lines).encode())
@@ -124,7 +122,7 @@ def _make_store(folder: Path, path: Path, machine: Any, epoch: int | None) -> No
         return
     if epoch is not None:
         raise ArtifactError(
-            found=f"store {str(path)!r}, which exists, and --epoch {epoch}",
+            found=f"store '{path}', which exists, and --epoch {epoch}",
             expected="no store",
             fix="Leave --epoch out; to begin with an empty store move this one away.",
         )
@@ -145,7 +143,7 @@ def _rotate_report(data: Data) -> str:
             f"The key of site {data['name']} is to be {data['key']}",
             "Tell it an authority in person, who runs `posterity federation revoke`.",
         ]
-    return "\n".join(map(printable, lines))
+    return "\n".join(lines)
 
 
 @verb(_rotate_report)
@@ -208,7 +206,7 @@ def _check_private(folder: Path) -> None:
     mode = stat.S_IMODE(folder.stat().st_mode)
     if mode & 0o077:
         raise UsageError(
-            found=f"folder {str(folder)!r}, which other users may enter (mode {mode:o})",
+            found=f"folder '{folder}', which other users may enter (mode {mode:o})",
             expected="mode 700, since whoever can open its socket can act as the site",
             fix=f"Run: chmod 700 {folder}",
         )
@@ -216,48 +214,43 @@ def _check_private(folder: Path) -> None:
 
 def status_table(data: Data) -> Group:
     """Return a table of a site's state."""
-    rows = table("", "", plain=True)
     number, who = data["epoch"]
     runs = "runs" if data["running"] is not None else "does not run"
-    rows.add_row("site", printable(f"{data['site']} of {data['federation']}, {runs}"))
-    rows.add_row("terms", data["terms"][:16])
-    rows.add_row("epoch", printable(f"{number} by {who or 'none'}, sequence {data['sequence']}"))
+    rows = {
+        "site": f"{data['site']} of {data['federation']}, {runs}",
+        "terms": data["terms"][:16],
+        "epoch": f"{number} by {who or 'none'}, sequence {data['sequence']}",
+        "server": data["server"],
+    }
     if data["server"] is None:
-        rows.add_row("token", printable(f"with {data['holder'] or 'another member'}"))
         counted = "counts" if data["counted"] else "does not count yet"
         counted = "destroyed" if data["site"] in data["forgotten"] else counted
-        rows.add_row("factor", counted + (", leaves at the first token" if data["leaving"] else ""))
-    else:
-        rows.add_row("server", printable(data["server"]))
+        rows["token"] = f"with {data['holder'] or 'another member'}"
+        rows["factor"] = counted + ", leaves at the first token" * data["leaving"]
+    told = [*rows.items()]
     for name, seconds in data["heard"].items():
-        if name in data["absent"]:
-            rows.add_row(printable(name), "passed over until it answers")
-            continue
         heard = "not heard yet" if seconds is None else f"heard {seconds:.0f} s ago"
         waits = data["waiting"].get(name, 0)
         heard += f", letters waiting for it: {waits}" * bool(waits)
         heard += ", the others wait for it" * (name in data["awaited"])
-        rows.add_row(printable(name), heard)
+        told.append((name, "passed over until it answers" if name in data["absent"] else heard))
     changed = {site: key for site, key, *_ in data["rotations"]}
     for name, key in changed.items():
         mine = name == data["site"] and key != data["key"]
-        note = f"{key}, which is not in its folder: the others refuse its letters" if mine else key
-        rows.add_row(printable(f"key of {name}"), printable(note))
+        note = ", which is not in its folder: the others refuse its letters" * mine
+        told.append((f"key of {name}", key + note))
     for name, (release, schema) in data["apart"].items():
-        where = name if schema < data["schema"] else data["site"]
-        at = data["release"] if schema < data["schema"] else release
-        fix = f"upgrade {where}: pip install 'posterity[engine]=={at}'"
-        told = (
-            f"has release {release}, with letters of schema {schema}, not {data['schema']}: {fix}"
-        )
-        rows.add_row(printable(name), printable(told))
-    if data["forgotten"]:
-        rows.add_row("forgotten", printable(", ".join(data["forgotten"])))
+        older = schema < data["schema"]
+        where, at = (name, data["release"]) if older else (data["site"], release)
+        form = f"has release {release}, with letters of schema {schema}, not {data['schema']}"
+        told.append((name, f"{form}: upgrade {where}: pip install 'posterity[engine]=={at}'"))
     refused = [f"{count} for {reason}" for reason, count in sorted(data["refused"].items())]
-    rows.add_row("refused", ", ".join(refused) or "nothing")
-    rows.add_row("log", f"{data['log']} entries")
-    waits = (_waits_report(name, known) for name, known in data["waits"].items())
-    return group(rows, *waits, status_report("The posterior", data["posterior"]))
+    told.append(("forgotten", ", ".join(data["forgotten"])))
+    told.append(("refused", ", ".join(refused) or "nothing"))
+    told.append(("log", f"{data['log']} entries"))
+    known = filled(table("", "", plain=True), (row for row in told if row[1]))
+    waits = (_waits_report(name, one) for name, one in data["waits"].items())
+    return group(known, *waits, status_report("The posterior", data["posterior"]))
 
 
 def _waits_report(name: str, known: Data) -> RenderableType:
@@ -266,7 +259,7 @@ def _waits_report(name: str, known: Data) -> RenderableType:
     text = f"The federation waits for {name} {silent}. To go on without it, type at any member:"
     if not known["needed"]:
         text = f"{name} is silent {silent}. If the federation waits for it, type at any member:"
-    return alarming(printable(text) + f"\n  {printable(known['type'])}", known["needed"])
+    return alarming(f"{text}\n  {known['type']}", known["needed"])
 
 
 def answered(answer: tuple[Data, bytes], folder: Path) -> Data:
@@ -320,7 +313,7 @@ def confirm(question: str) -> None:
 
 
 def _audit_report(data: Data) -> str:
-    return printable(
+    return (
         f"Wrote the {data['entries']} entries of the log of {data['site']} and its signed "
         f"checkpoint to {data['output']}"
     )
@@ -347,7 +340,7 @@ def _result_report(data: Data) -> str:
     number, who = data["epoch"]
     about = f"The posterior of epoch {number}, begun by {who}, at sequence {data['sequence']}"
     with_it = f", and its certificate by {data['by']} to {data['certificate']}"
-    return printable(f"Wrote to {data['output']}: {about}{with_it * bool(data['certificate'])}")
+    return f"Wrote to {data['output']}: {about}{with_it * bool(data['certificate'])}"
 
 
 @verb(_result_report)
@@ -373,7 +366,7 @@ def result(settings: Settings) -> Data:
     return written | about | {"certificate": certificate}
 
 
-@verb(lambda data: printable(f"{data['name']} goes to {data['to']}, once both run."))
+@verb("{name} goes to {to}, once both run.".format_map)
 def send(settings: Settings) -> Data:
     """Send a file to another member, to be fused or distilled."""
     folder, file = settings.arguments("the folder of the site", "a file")

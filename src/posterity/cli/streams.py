@@ -90,7 +90,7 @@ def present(
 
     console = Console(markup=False, highlight=False, emoji=False)
     console.width = console.width or 80  # COLUMNS=0 would print nothing
-    text = verb.report(data)
+    text = verb.report(escaped(data))
     if text is not None:
         console.print(text)
     return data
@@ -152,6 +152,15 @@ def printable(text: object) -> str:
     Names in files of other origin must not control the terminal.
     """
     return clean(str(text))
+
+
+def escaped(data: Any) -> Any:
+    """Return data with :func:`printable` texts and names, from which reports are made."""
+    if isinstance(data, dict):
+        return {printable(name): escaped(value) for name, value in data.items()}
+    if isinstance(data, list):
+        return [escaped(value) for value in data]
+    return printable(data) if isinstance(data, str) else data
 
 
 # --- errors --------------------------------------------------------------------------------------

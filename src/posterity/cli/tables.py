@@ -6,8 +6,8 @@ from typing import Any
 
 from posterity.cli import files
 from posterity.cli.options import Settings, conflict, incomplete
-from posterity.cli.report import Group, group, parameters, wrote
-from posterity.cli.streams import Data, printable, verb
+from posterity.cli.report import Group, group, parameters
+from posterity.cli.streams import Data, verb
 from posterity.errors import StructureError
 from posterity.families import names
 from posterity.reporting.summary import summarise
@@ -29,8 +29,8 @@ SUFFIXES = (".csv", ".json", GRAPH)
 
 def _import_report(data: Data) -> Group:
     headline = f"Read {len(data['parameters'])} parameters ({data['family']})."
-    of = "" if data["site"] is None else f" of site {printable(data['site'])}"
-    end = f"Wrote {data['kind']}{of} to {printable(data['output'])}"
+    of = "" if data["site"] is None else f" of site {data['site']}"
+    end = f"Wrote {data['kind']}{of} to {data['output']}"
     return group(headline, "", parameters(data["parameters"]), "", end)
 
 
@@ -72,18 +72,18 @@ def import_(settings: Settings) -> Data:
         result = law_of(moments, table)
         recipe = recipe_in(about.provenance) if about else None
         if recipe is not None:
-            given = names.names_of(result).get("", ())
+            given = result.names
             known = names_in_r(recipe)
             result = result.named([known.get(name, name) for name in given]) if given else result
             record |= as_provenance(recipe)
-            notes.append(f"taken for the model in {str(prior)!r}: {recipe.describe()[0]}")
+            notes.append(f"taken for the model in '{prior}': {recipe.describe()[0]}")
         rows = to_table(result)
         family = rows["family"]
         sd = rows.get("sd") or [row[place] ** 0.5 for place, row in enumerate(rows["covariance"])]
         each = zip(rows["names"], rows["mean"], sd, strict=True)
         if before is not None:
             own = names.names_of(result)
-            before = names.in_order(before, own, f"the prior {str(prior)!r}", str(site))
+            before = names.in_order(before, own, f"the prior '{prior}'", str(site))
         if site is not None:
             result = to_ledger(result, site, prior=before, flat_prior=flat_prior)
         if recipe is not None and prior is not None:
@@ -104,7 +104,7 @@ def _graph(path: Path, output: Path) -> Data:
     student, about = files.read_any(path)
     if about.kind != "Student":
         raise StructureError(
-            found=f"a {about.kind} in {str(path)!r}, for a graph",
+            found=f"a {about.kind} in '{path}', for a graph",
             expected="a student, which is one network",
             fix="Make one: posterity distill FILE -o student.safetensors.",
         )
@@ -141,9 +141,9 @@ def _ratios(settings: Settings, law: Any, about: Any) -> Data:
     }
 
 
-def _export_report(data: Data) -> Group:
-    line = f"Wrote {data['parameters']} parameters to {printable(data['output'])}"
-    return group(line, wrote("Wrote their covariance to", data["covariance"]))
+def _export_report(data: Data) -> str:
+    line = f"Wrote {data['parameters']} parameters to {data['output']}"
+    return line + f"\nWrote their covariance to {data['covariance']}" * bool(data["covariance"])
 
 
 @verb(_export_report)

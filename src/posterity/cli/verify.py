@@ -6,7 +6,7 @@ from typing import Any
 
 from posterity.cli import files
 from posterity.cli.options import Settings
-from posterity.cli.streams import Data, printable, verb
+from posterity.cli.streams import Data, verb
 from posterity.errors import LedgerError
 from posterity.receipt import Receipt, Verification
 from posterity.receipt import verify as verified
@@ -14,7 +14,7 @@ from posterity.receipt import verify as verified
 
 def _report(data: Data) -> str:
     lines = [data["headline"], "", data["statement"], "", *(f"  {c}" for c in data["claims"])]
-    return "\n".join(map(printable, lines))
+    return "\n".join(lines)
 
 
 @verb(_report)
@@ -23,7 +23,8 @@ def verify(settings: Settings) -> Data:
     federation = settings.path("federation")
     since = settings.path("since")
     if federation is None and since is None:
-        return _receipt(*settings.arguments("a receipt", "the ledger before", "the one after"))
+        after = "the one after; a certificate or a log needs --federation FILE"
+        return _receipt(*settings.arguments("a receipt", "the ledger before", after))
     (path,) = settings.arguments("a certificate or a log, without ledgers")
     return _audit(path, Path(settings.need("federation")), since)
 

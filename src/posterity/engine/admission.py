@@ -37,24 +37,23 @@ def admitted(terms: Terms, content: bytes, receiver: str, gone: Container[str]) 
         if letter.sender not in signers:
             reason = "signature" if letter.sender in terms.members else "membership"
             raise Refusal.of(f"a letter of {letter.sender!r}", f"one of {signers[0]!r}", reason)
-    if not terms.members.keys() >= {letter.sender, *letter.gone}:
-        raise Refusal.of("a letter of or about nonmembers", "only members", "membership")
-    if (letter.terms, letter.receiver) != (terms.digest, receiver):
-        found = f"a letter for {letter.receiver!r} under terms {letter.terms[:16]!r}"
-        expected = f"one for {receiver!r} under {terms.digest[:16]!r}"
-        raise Refusal.of(found, expected, "membership")
-    if isinstance(letter.body, Token | Question | Answer | Handover) and letter.sender in gone:
-        kind = type(letter.body).__name__
-        raise Refusal.of(f"a {kind} of {letter.sender!r}", "one of a remaining member", "tombstone")
-    if isinstance(letter.body, Token):
-        if terms.server is not None:
-            raise Refusal.of("a token", "a question of the server", "membership")
-        if letter.body.epoch[0] > letter.highest:
-            raise Refusal.of(f"a token of epoch {letter.body.epoch}", "one announced", "epoch")
-        _check_token(terms, letter.sender, letter.body)
-    if isinstance(letter.body, Handover):
+    body = letter.body
+    strange = not terms.members.keys() >= {letter.sender, *letter.gone}
+    astray = (letter.terms, letter.receiver) != (terms.digest, receiver)
+    late = letter.sender in gone and isinstance(body, Token | Question | Answer | Handover)
+    found = f"a letter for {letter.receiver!r} under terms {letter.terms[:16]!r}"
+    expected = f"one for {receiver!r} under {terms.digest[:16]!r}"
+    of_gone = f"a {type(body).__name__} of {letter.sender!r}"
+    Refusal.check(
+        (strange, "a letter of or about nonmembers", "only members", "membership"),
+        (astray, found, expected, "membership"),
+        (late, of_gone, "one of a remaining member", "tombstone"),
+    )
+    if isinstance(body, Token):
+        _check_token(terms, letter, body)
+    if isinstance(body, Handover):
         with reading("a file that was handed over", "an artifact of posterity"):
-            from_bytes(letter.body.content)
+            from_bytes(body.content)
     return letter
 
 
@@ -69,17 +68,23 @@ def _without_letter(terms: Terms, content: bytes, envelope: Envelope, receiver: 
     return Letter(terms.digest, sender, receiver, 0, (), Notice(content), release="")
 
 
-def _check_token(terms: Terms, sender: str, token: Token) -> None:
-    """Check a token by itself, and that the posterior in it is within the agreed limits."""
+def _check_token(terms: Terms, letter: Letter, token: Token) -> None:
+    """Check a letter's token, and that the posterior in it is within the agreed limits."""
+    number, who = token.epoch
+    members = terms.members.keys()
+    own = (token.agreement, token.sender) == (terms.digest, letter.sender)
     numbered = 0 < token.sequence < MOST_SEQUENCES
-    if (token.agreement, token.sender) != (terms.digest, sender) or not numbered:
-        found = f"a token of {token.sender!r} under terms {token.agreement[:16]!r}"
-        expected = f"one that {sender!r} made, under {terms.digest[:16]!r}"
-        raise Refusal.of(found, expected, "membership")
-    if token.epoch[1] not in terms.members or token.epoch[0] < 1:
-        raise Refusal.of(f"epoch {token.epoch}", "one that a member began", "membership")
-    if not terms.members.keys() >= {site for site, *_ in token.seals}:
-        raise Refusal.of("seals of nonmembers", "seals of members", "membership")
+    begun = who in members and number >= 1
+    found = f"a token of {token.sender!r} under terms {token.agreement[:16]!r}"
+    expected = f"one that {letter.sender!r} made, under {terms.digest[:16]!r}"
+    sealed = members >= {site for site, *_ in token.seals}
+    Refusal.check(
+        (terms.server is not None, "a token", "a question of the server", "membership"),
+        (number > letter.highest, f"a token of epoch {token.epoch}", "one announced", "epoch"),
+        (not (own and numbered), found, expected, "membership"),
+        (not begun, f"epoch {token.epoch}", "one that a member began", "membership"),
+        (not sealed, "seals of nonmembers", "seals of members", "membership"),
+    )
     for layer in token.exact_sum.layers:
         check_structure(terms, layer)
     check_posterior(terms, token.posterior)
@@ -129,16 +134,16 @@ def check_posterior(terms: Terms, posterior: ExponentialFamily) -> None:
     """
     own = posterior.natural_parameters
     prior = terms.law.natural_parameters
+    check_size(terms, own)
     changed = np.abs(own - prior).max()
-    largest = np.abs(own).max()
-    limits = terms.limits
-    if not largest <= limits.magnitude:
-        size = f"a natural parameter of magnitude {largest:.3g}"
-        raise Refusal.of(size, f"at most {limits.magnitude:.3g}", "magnitude")
-    if not changed <= limits.pseudo_counts:
-        size = f"factors of {changed:.3g} pseudo-counts"
-        raise Refusal.of(size, f"at most {limits.pseudo_counts:.3g}", "magnitude")
-    if not terms.knows_model:  # an auditor imports none
-        return
-    if terms.agreement.update.conjugate and not terms.agreement.admits(posterior):
-        raise Refusal.of(f"an improper {type(posterior).__name__}", "a distribution", "proper")
+    most = terms.limits.pseudo_counts
+    improper = (
+        terms.knows_model  # an auditor imports none
+        and terms.agreement.update.conjugate
+        and not terms.agreement.admits(posterior)
+    )
+    size = f"factors of {changed:.3g} pseudo-counts"
+    Refusal.check(
+        (not changed <= most, size, f"at most {most:.3g}", "magnitude"),
+        (improper, f"an improper {type(posterior).__name__}", "a distribution", "proper"),
+    )

@@ -133,21 +133,21 @@ class Terms:
         NAME.check(name=self.name)
         check_names([*self.members, *self.authorities])
         both = sorted(self.members.keys() & self.authorities)
-        if both:
-            raise UsageError(
-                found=f"{both[0]!r}, a member and an authority",
-                expected="authorities that are not members",
-            )
-        graph = nx.Graph(self.links or ())
+        pairs = self.links or ()
+        graph = nx.Graph(pairs)
         graph.add_nodes_from(self.members)
         linked = self.links is None or (set(graph) == set(self.members) and nx.is_connected(graph))
-        if not self.members or not linked:
-            pairs = self.links or ()
-            names = sorted(self.members)
-            raise UsageError(
-                found=f"{len(pairs)} links {pairs[:9]} of {len(names)} members {names[:9]}",
-                expected="links between members, by which each can be reached from each",
-            )
+        names = sorted(self.members)
+        keys = [*self.members.values(), *self.authorities.values()]
+        shared = len(set(keys)) < len(keys)
+        there = f"{len(pairs)} links {pairs[:9]} of {len(names)} members {names[:9]}"
+        reach = "links between members, by which each can be reached from each"
+        key = "one public key for two members or authorities"
+        UsageError.check(
+            (both, f"{both}, members and authorities", "authorities that are not members"),
+            (not self.members or not linked, there, reach),
+            (shared, key, "a different key for each"),
+        )
         COUNT.or_none().check(steps=self.steps)
         POSITIVE.or_none().check(tolerance=self.tolerance)
         size = len(self.members)
@@ -157,12 +157,6 @@ class Terms:
         one_of(*sorted(self.members)).or_none().check(server=self.server)
         if self.server is None:
             WALKS.check(**{"schedule.kind": self.order})
-        keys = [*self.members.values(), *self.authorities.values()]
-        if len(set(keys)) < len(keys):
-            raise UsageError(
-                found="one public key for two members or authorities",
-                expected="a different key for each",
-            )
 
     @classmethod
     def of(

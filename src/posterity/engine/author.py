@@ -76,7 +76,7 @@ class Author:
         place = {"epoch": list(epoch), "sequence": sequence, "forgotten": sorted(forgotten)}
         return self._made("survey", self.name, **place, posterior=text)
 
-    def residual(self, survey: Known, answer: "Standing") -> Known:
+    def residual(self, survey: Known, answer: Standing) -> Known:
         """Answer a survey; a report outside the agreed limits is replaced by an empty one."""
         try:
             if answer.report is not None:

@@ -15,9 +15,10 @@ from posterity.artifact.manifest import as_text
 from posterity.engine.memory import Memory, Place
 from posterity.engine.refusal import RELEASE, reading
 from posterity.engine.store import Outgoing
+from posterity.entries import Entry
 from posterity.families import ExponentialFamily
 from posterity.federation import Run, Visit
-from posterity.federation.checkpoint import Members, visit_columns, visits_of
+from posterity.federation.checkpoint import of_visits, visits_of
 from posterity.federation.driver import Federation
 from posterity.federation.messages import Answer, Epoch, Improvement, Question, loads
 from posterity.federation.run import NOISY_ROUNDS, ROUNDS
@@ -151,20 +152,15 @@ class Course:
 
     def _part(self, site: str) -> Outgoing:
         state = self.run.state
-        members = Members({})
-        plain: dict[str, Any] = {
-            "entry": state.entries.get(site),
+        entry = state.entries.get(site)
+        own = {k: each[site] for k, each in (state.schedule or {}).items() if site in each}
+        content = {
+            "entry": None if entry is None else [*entry],
             "count": state.counts.get(site),
             "silent": site in self.run.agreement.silent,
-            "schedule": {k: own[site] for k, own in (state.schedule or {}).items() if site in own},
+            "schedule": own,
+            "trace": of_visits(self.recent.get(site, ())),
         }
-        content: dict[str, Any] = {}
-        visits = self.recent.get(site)
-        if visits:
-            content["trace"], plain["errors"] = visit_columns(visits)
-        content["head"] = as_text({"site": members.packed(plain)})
-        if members.others:
-            content["members"] = members.others
         return Outgoing("", to_bytes(content))
 
     def with_parts(self, parts: Mapping[str, Outgoing], open_: Mapping[str, Question]) -> Self:
@@ -257,8 +253,7 @@ def looks(run: Run) -> int:
 
 
 def _site(part: bytes) -> tuple[dict[str, Any], tuple[Visit, ...]]:
-    content = from_bytes(part, what="a site of a server's course")
-    members = Members({}, content.get("members", ()))
-    own = members.unpacked(json.loads(content["head"])["site"])
-    visits = visits_of(content["trace"], own["errors"]) if "trace" in content else ()
-    return own, visits
+    own = from_bytes(part, what="a site of a server's course")
+    if own["entry"] is not None:
+        own["entry"] = Entry(*own["entry"])
+    return own, visits_of(own["trace"])

@@ -73,20 +73,25 @@ class Order(NamedTuple):
         if not isinstance(question, Improve | Measure) or question.site != site:
             kind = type(question).__name__
             raise Refusal.of(f"a {kind}", f"a question of a server to {site!r}", "membership")
-        if not 0 < question.epoch[0] < MOST_EPOCHS:
-            raise Refusal.of(f"a question of epoch {question.epoch}", "a begun epoch", "epoch")
-        if isinstance(question, Measure) and question.samples > SAMPLES:
-            raise Refusal.of(f"{question.samples} samples", f"at most {SAMPLES}", "magnitude")
-        view = question.view if isinstance(question, Improve) else question.posterior
+        measure = isinstance(question, Measure)
+        view = question.posterior if measure else question.view
+        samples = question.samples if measure else 0
+        begun = 0 < question.epoch[0] < MOST_EPOCHS
+        Refusal.check(
+            (not begun, f"a question of epoch {question.epoch}", "a begun epoch", "epoch"),
+            (samples > SAMPLES, f"{samples} samples", f"at most {SAMPLES}", "magnitude"),
+        )
         for part in (view, question.factor):
             check_structure(terms, part)
         survey = read(terms, body.survey.encode()) if body.survey else None
         if survey is not None:
-            same = isinstance(question, Measure) and survey.epoch == question.epoch
-            if survey.claim != "survey" or survey.signer != sender or not same:
-                raise Refusal.of(f"a {survey.claim} of {survey.signer!r}", "its own survey")
-            if view != posterior_of(terms, survey):
-                raise Refusal.of("a survey of another posterior", "that of the question")
+            about = (survey.claim, survey.signer, survey.epoch)
+            own = measure and about == ("survey", sender, question.epoch)
+            other = own and view != posterior_of(terms, survey)
+            Refusal.check(
+                (not own, f"a {survey.claim} of {survey.signer!r}", "its own survey"),
+                (other, "a survey of another posterior", "that of the question"),
+            )
         return cls(question, (question.epoch, body.number), survey)
 
     def answered(

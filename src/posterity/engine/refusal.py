@@ -49,6 +49,15 @@ class Refusal(ArtifactError):
         """Make a refusal of received content, which is to be dropped unless ``fix`` differs."""
         return cls(found=found, expected=expected, fix=fix, reason=reason)
 
+    @classmethod
+    def check(cls, *rules: tuple[Any, ...]) -> None:
+        """Raise the refusal of the first rule that is broken: whether it is, and what :meth:`of`
+        takes.
+        """
+        for broken, *about in rules:
+            if broken:
+                raise cls.of(*about)
+
     def at(self, place: str) -> Self:
         kept: dict[str, Any] = {"expected": self.expected, "fix": self.fix, "reason": self.reason}
         return type(self)(found=f"{self.found} in {place}", **kept)

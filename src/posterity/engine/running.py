@@ -218,11 +218,9 @@ class Running:
         """Answer a request at the socket; errors are sent to the client."""
         asked = {name: value for name, value in head.items() if name != "do"}
         do = str(head.get("do"))
+        commands = ("begin", "leave", "forget", "pass_over", "rotate")
         requests: dict[str, Callable[..., Any]] = {
-            "begin": lambda number=None: self._asked("begin", number=number),
-            "leave": functools.partial(self._asked, "leave"),
-            "forget": functools.partial(self._asked, "forget"),
-            "pass_over": lambda sites: self._asked("pass_over", sites=sites),
+            **{command: functools.partial(self._asked, command) for command in commands},
             "deliver": functools.partial(self._deliver, body),
             "collect": self._collect,
             "status": self.status,
@@ -230,19 +228,16 @@ class Running:
             "result": self._result,
             "send": functools.partial(self._send, body),
             "post": functools.partial(self._asked, "post", envelope=body),
-            "rotate": lambda key: self._asked("rotate", key=key),
             "stop": self.stop,
         }
-        fix = "Use the release of posterity that the agent has."
-        if do not in requests:
-            found = f"a request to do {do!r} with {sorted(asked)}"
-            raise UsageError(found=found, expected=f"one of {sorted(requests)}", fix=fix)
         try:
             answer = requests[do](**asked)
-        except TypeError as error:
-            found = f"a request to {do} with {sorted(asked)} ({error})"
-            expected = "the arguments that it takes"
-            raise UsageError(found=found, expected=expected, fix=fix) from error
+        except (KeyError, TypeError) as error:
+            raise UsageError(
+                found=f"a request to do {do!r} with {sorted(asked)} ({error})",
+                expected=f"one of {sorted(requests)}, with the arguments that it takes",
+                fix="Use the release of posterity that the agent has.",
+            ) from error
         head, content = answer if isinstance(answer, tuple) else (answer or {}, b"")
         return {"ok": True, **head}, content
 

@@ -40,7 +40,7 @@ class Server(Conductor):
     MEMORY: ClassVar[type[Memory]] = ServerMemory
 
     def load(self, state: bytes, rows: Mapping[str, Outgoing]) -> ServerMemory:
-        memory = _known(super().load(state, rows))
+        memory: Any = super().load(state, rows)
         course = Course(self._run(()), "rest")
         open_ = {
             place.removeprefix(QUESTION): loads(body_of(message.content).content)
@@ -60,7 +60,7 @@ class Server(Conductor):
 
     # --- commands --------------------------------------------------------------------------------
 
-    def begin(self, memory: Memory, number: int | None = None) -> Step:
+    def begin(self, memory: Any, number: int | None = None) -> Step:
         """Begin a new epoch at the prior.
 
         Sites that do not answer yet are asked until they do, or until they are passed over. The
@@ -68,9 +68,8 @@ class Server(Conductor):
         it is not above the present one, or if no site would take part.
         """
         name = self.name
-        known = _known(memory)
         epoch = (memory.highest + 1 if number is None else number, name)
-        last = known.epoch
+        last = memory.epoch
         absent = {*memory.gone, *([name] if self.site.records.silent else [])}
         sites = tuple(sorted(self.terms.members.keys() - absent))
         if not last < epoch < (MOST_EPOCHS, "") or epoch[0] < 1 or not sites:
@@ -78,14 +77,14 @@ class Server(Conductor):
         run = self._run(sites)
         state = run.schedule.init(run.state, sites, key=fold_in(run.key, 0))
         run = dataclasses.replace(run, state=dataclasses.replace(state, epoch=epoch))
-        begun = dataclasses.replace(without_questions(known), parts={})
-        after = self._onward(self._at(begun, Course(run, asked=known.course.asked), sites))
+        begun = dataclasses.replace(without_questions(memory), parts={})
+        after = self._onward(self._at(begun, Course(run, asked=memory.course.asked), sites))
         entry = line("begun", epoch=list(epoch), sites=len(sites))
-        return self._made(memory, after, entry, erase=known.course.is_begun)
+        return self._made(memory, after, entry, erase=memory.course.is_begun)
 
     def _goes_without(self, step: Step) -> Step:
         """Continue without members that do not answer; their open questions count as failed."""
-        after = _known(step.memory)
+        after: Any = step.memory
         for site in sorted(after.absent):
             asked = after.course.open.get(site)
             if asked is not None:
@@ -93,39 +92,38 @@ class Server(Conductor):
                 after = self._take(after, asked, answer, dumps(answer))
         return step.then(self._made(step.memory, after))
 
-    def resume(self, memory: Memory) -> Step:
+    def resume(self, memory: Any) -> Step:
         """Continue from a rest with more passes, in which all sites are asked again. Raises a
         Refusal if the server does not rest.
         """
-        known = _known(memory)
-        if known.course.phase != "rest" or not known.course.is_begun:
+        if memory.course.phase != "rest" or not memory.course.is_begun:
             raise forbidden("a server that is busy", "order")
-        course = dataclasses.replace(known.course, phase="look", sweeps=0)
-        known = self._at(dataclasses.replace(known, absent=frozenset()), course, ())
+        course = dataclasses.replace(memory.course, phase="look", sweeps=0)
+        known = self._at(dataclasses.replace(memory, absent=frozenset()), course, ())
         return self._made(memory, self._onward(known), line("resumed"))
 
     # --- letters ---------------------------------------------------------------------------------
 
-    def _receive_answer(self, memory: Memory, sender: str, answer: letters.Answer) -> Step:
+    def _receive_answer(self, memory: Any, sender: str, answer: letters.Answer) -> Step:
         """Take the answer of a site if it is to the site's open question. An invalid answer counts
         as a failure of its site, and the federation continues.
         """
-        known = _known(memory)
         content = answer.content
         digest = digest_of(answer.content)
-        asked = known.course.open.get(sender)
+        asked = memory.course.open.get(sender)
         if asked is None or asked.digest != answer.question:
             refusal = forbidden(f"an unexpected answer of {sender!r}", "replay")
             return refused(memory, refusal, digest)
-        step = Step(known)
-        total = known.course.total
+        step = Step(memory)
+        total = memory.course.total
         try:
             taken, total = admitted_answer(self.terms, asked, content, total)
         except Refusal as refusal:
             taken = failed(asked, refusal.found)
             content = dumps(taken)
-            step = refused(known, refusal, digest)
-        before = _known(step.memory).with_course(proposed=total)
+            step = refused(memory, refusal, digest)
+        before: Any = step.memory
+        before = before.with_course(proposed=total)
         before = self._with_residual(before, sender, answer.residual)
         made = self._made(before, self._take(before, asked, taken, content))
         about = {"kind": type(taken).__name__, "question": asked.digest, "answer": digest}
@@ -160,11 +158,10 @@ class Server(Conductor):
 
     # --- forgetting ------------------------------------------------------------------------------
 
-    def _departed(self, memory: Memory, site: str) -> ServerMemory:
+    def _departed(self, known: ServerMemory, site: str) -> ServerMemory:
         """Return the server without a site's factor and all that holds it; the others are refined.
         If the remaining factors make no distribution, all sites train again from the prior.
         """
-        known = _known(memory)
         course = known.course
         if site not in course.run.agreement.sites:
             return known
@@ -183,28 +180,30 @@ class Server(Conductor):
         if known.site == self.name:
             raise forbidden("a tombstone of the server", "order", "one of another member")
         step = super()._buried(step, known, sender)
-        after = self._departed(step.memory, known.site)
-        return step.then(self._made(step.memory, self._onward(after)))
+        memory: Any = step.memory
+        after = self._departed(memory, known.site)
+        return step.then(self._made(memory, self._onward(after)))
 
     def _returned(self, step: Step, site: str) -> Step:
         """Resume if the server rests, and a site returns without a factor or after a failure."""
         step = super()._returned(step, site)
-        course = _known(step.memory).course
+        memory: Any = step.memory
+        course = memory.course
         agreed = course.run.agreement
         asked = site in agreed.sites and site not in agreed.silent
         lacks = asked and site not in course.run.state.entries
         failed_last = any(each.outcome == "failed" for each in course.recent.get(site, ())[-1:])
         resumes = course.phase == "rest" and (lacks or failed_last)
-        return step.then(self.resume(step.memory)) if resumes else step
+        return step.then(self.resume(memory)) if resumes else step
 
     # --- status ----------------------------------------------------------------------------------
 
-    def awaited(self, memory: Memory) -> frozenset[str]:
-        return frozenset(_known(memory).course.open)
+    def awaited(self, memory: Any) -> frozenset[str]:
+        return frozenset(memory.course.open)
 
-    def status(self, memory: Memory) -> Status:
+    def status(self, memory: Any) -> Status:
         """Return the status of the posterior when the server last came to rest."""
-        course = _known(memory).course
+        course = memory.course
         return course.status or Status.of(math.inf, course.run.tolerance, ("nothing rests yet",))
 
     # --- helpers ---------------------------------------------------------------------------------
@@ -220,12 +219,10 @@ class Server(Conductor):
         certificate = self.author.certificate(survey, residuals, gone, now, own)
         return self._noticed(Step(memory), certificate)
 
-    def _made(
-        self, before: Memory, after: ServerMemory, *entries: bytes, erase: bool = False
-    ) -> Step:
+    def _made(self, before: Any, after: ServerMemory, *entries: bytes, erase: bool = False) -> Step:
         """Return the step between two memories, which sends what is new in the outbox."""
         course = after.course
-        old = _known(before).course
+        old = before.course
         run = course.run
         made = Step(after, (), entries, erase)
         ended = old.phase == "rest" and old.run.state.epoch == run.state.epoch
@@ -240,8 +237,3 @@ class Server(Conductor):
             letters = made.memory.outbox.items()
             sent = tuple(letter for place, letter in letters if held.get(place) is not letter)
         return dataclasses.replace(made, sent=sent)
-
-
-def _known(memory: Memory) -> ServerMemory:
-    assert isinstance(memory, ServerMemory)
-    return memory

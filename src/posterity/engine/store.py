@@ -271,5 +271,5 @@ def _digest(content: bytes) -> bytes:
 
 def _unusable(path: Path, why: str, fix: str) -> ArtifactError:
     return ArtifactError(
-        found=f"store {str(path)!r}, which {why}", expected="the store of this site", fix=fix
+        found=f"store '{path}', which {why}", expected="the store of this site", fix=fix
     )

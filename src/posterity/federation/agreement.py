@@ -17,6 +17,14 @@ from posterity.models.strata import Strata
 from posterity.models.tables import columns_of
 from posterity.runtime.fingerprint import digest
 
+AnyModel = Model | Callable[[Any, Any], Any]
+"""A model, or a function of a parameter and a batch."""
+Columns = Sequence[int | str]
+"""Columns of a regression, by number or name."""
+Personal = bool | Columns | Mapping[Any, float]
+"""Which columns vary between sites: all, some, or by what spread."""
+OnError = Literal["raise", "pass"]
+"""What becomes of a site that fails."""
 ON_ERROR = one_of("raise", "pass")
 RESTARTS = 2
 """Second starts by default: one near the posterior, which several optima may be covered by, and one
@@ -49,7 +57,7 @@ class Agreement:
     """Names of the members, sorted."""
     silent: frozenset[str] = frozenset()
     """Members without records, which take part but contribute nothing."""
-    on_error: Literal["raise", "pass"] = "raise"
+    on_error: OnError = "raise"
     padding: bool = True
     """True if sites pad their records to one of few sizes, to limit the number of compilations."""
     total_weight: float | None = None
@@ -65,16 +73,16 @@ class Agreement:
     @classmethod
     def of(
         cls,
-        model: Model | Callable[[Any, Any], Any],
+        model: AnyModel,
         prior: ExponentialFamily,
         update: LocalUpdate | None = None,
         *,
-        personal: bool | Sequence[int | str] | Mapping[Any, float] = False,
-        own: Sequence[int | str] = (),
+        personal: Personal = False,
+        own: Columns = (),
         sites: Sequence[str] = (),
         padding: bool = True,
         total_weight: float | None = None,
-        on_error: Literal["raise", "pass"] = "raise",
+        on_error: OnError = "raise",
         restarts: int | None = None,
         restart_budget: float = RESTART_BUDGET,
     ) -> "Agreement":

@@ -1,23 +1,23 @@
 """Checkpoints of runs, from which an interrupted run can continue."""
 
 import dataclasses
-import os
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from posterity.arrays.stacks import stacked, unstacked
 from posterity.artifact.checkpoint import Checkpoint, opened
-from posterity.entries import Entry
 from posterity.errors import UsageError
-from posterity.families import ExponentialFamily, at_rest
 from posterity.federation.keys import step_key
 from posterity.federation.run import Run
 from posterity.federation.schedules import Pending
-from posterity.federation.state import Map, Visit
+from posterity.federation.state import Visit
+from posterity.ledger import Ledger
+from posterity.runtime.files import AnyPath
 from posterity.runtime.interrupts import deferred
-from posterity.status import ProgressCallback, Status
+from posterity.runtime.sharing import SharedMap
+from posterity.status import ProgressCallback
 
 VERB = "federate"
 DATA = "data of site {!r}"
@@ -25,7 +25,7 @@ DATA = "data of site {!r}"
 
 def kept(
     run: Run,
-    path: str | os.PathLike[str],
+    path: AnyPath,
     steps: int,
     converged: bool,
     progress: ProgressCallback | None = None,
@@ -67,8 +67,6 @@ def kept(
                     raise
                 if checkpoint.due:
                     rescue()
-            if latest is not saved:  # compute the status, which is saved too
-                _ = latest.status
         interrupts.check()
         return latest
 
@@ -100,24 +98,23 @@ def save(run: Run, checkpoint: Checkpoint) -> None:
     previous content then remains.
     """
     state = run.state
-    members = Members(run.state.entries)
     position = {
         "step": state.step,
-        "epoch": list(state.epoch),
+        "epoch": state.epoch,
         "counts": dict(state.counts),
-        "leaving": list(state.leaving),
-        "schedule": members.packed(state.schedule),
-        "known": members.packed(state.known),
+        "leaving": state.leaving,
         "had": 0 if state.pending is None else state.pending.had,
     }
-    status: Status | None = run.__dict__.get("status")
-    if status is not None and status.converged:  # saves computing it again
-        position["converged"] = [status.left, status.tolerance, run.tolerance]
-    value: dict[str, Any] = {"ledger": run.ledger}
-    if members.others:
-        value["others"] = stacked(state.prior, list(map(at_rest, members.others)))
-    if run.trace:
-        value["trace"], position["errors"] = visit_columns(run.trace)
+    held = Ledger(state.prior).holding
+    own = {name: _plain(part) for name, part in (state.schedule or {}).items()}
+    value = {
+        "ledger": run.ledger,
+        "schedule": own,
+        "known": {
+            kind: {n: held(own) for n, own in maps.items()} for kind, maps in state.known.items()
+        },
+        "trace": of_visits(run.trace),
+    }
     checkpoint.save(value, position, without=_gone(value))
 
 
@@ -130,109 +127,41 @@ def load(run: Run, checkpoint: Checkpoint) -> Run:
         return run
     value, position = saved
     try:
-        ledger = value["ledger"]
-        trace = value.get("trace")
-        others = value.get("others")
-        members = Members(ledger.entries, [] if others is None else unstacked(at_rest(others)))
-        state = dataclasses.replace(
-            run.with_ledger(ledger).state,
-            step=position["step"],
-            epoch=(int(position["epoch"][0]), str(position["epoch"][1])),
-            counts=position["counts"],
-            leaving=tuple(position["leaving"]),
-            schedule=members.unpacked(position["schedule"]),
-            known=members.unpacked(position["known"]),
-        )
-        had = position["had"]
+        had = position.pop("had")
+        epoch, by = position.pop("epoch")
+        leaving = tuple(position.pop("leaving"))
+        known = {
+            kind: {name: dict(ledger.entries) for name, ledger in maps.items()}
+            for kind, maps in value["known"].items()
+        }
+        about = {"epoch": (epoch, by), "leaving": leaving, "known": known, **position}
+        begun = run.with_ledger(value["ledger"]).state
+        state = dataclasses.replace(begun, schedule=value["schedule"] or None, **about)
         if had:
             turns = run.schedule.turns(run.agreement, state)
             pending = Pending(step_key(run.key, state.step), turns, had)
             state = dataclasses.replace(state, pending=pending)
-        visits = () if trace is None else visits_of(trace, position["errors"])
-        found = dataclasses.replace(run, state=state, trace=visits)
-        left, allowed, tolerance = position.get("converged", (0.0, 0.0, None))
-        if tolerance == run.tolerance:
-            found.__dict__["status"] = Status.of(float(left), float(allowed))
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        return dataclasses.replace(run, state=state, trace=visits_of(value["trace"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise checkpoint.foreign() from error
-    return found
+
+
+def of_visits(trace: Sequence[Visit]) -> np.ndarray:
+    """Return visits as the bytes of JSON."""
+    rows = [list(vars(visit).values()) for visit in trace]
+    return np.frombuffer(json.dumps(rows).encode(), np.uint8)
+
+
+def visits_of(content: np.ndarray) -> tuple[Visit, ...]:
+    """Return the visits from these bytes; raise ValueError or TypeError if they are others."""
+    return tuple(Visit(*row) for row in json.loads(content.tobytes()))
+
+
+def _plain(part: Any) -> Any:
+    """Return a part of a schedule's own state as files hold it."""
+    return dict(part) if isinstance(part, SharedMap) else part
 
 
 def _gone(value: dict[str, Any]) -> set[str]:
     """Return the names of arguments of forgotten sites, whose data may be missing."""
     return {DATA.format(site) for site in value["ledger"].forgotten}
-
-
-# --- the trace as arrays -----------------------------------------------------------------------
-
-OUTCOMES = ("updated", "relayed", "refused", "failed", "forgotten", "restarted")
-NUMBERS = ("residual", "change", "quadrature_error")
-
-
-def visit_columns(trace: Sequence[Visit]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the visits as columns, and the errors by the visit's number."""
-    names = sorted({visit.site for visit in trace})
-    places = {name: place for place, name in enumerate(names)}
-    rows = [
-        (v.step, places[v.site], OUTCOMES.index(v.outcome), v.halvings, v.evaluations)
-        for v in trace
-    ]
-    numbers = [[getattr(visit, name) for name in NUMBERS] for visit in trace]
-    bits = np.array(numbers, float).view(np.int64)  # None becomes NaN, which files cannot hold
-    none = np.array([[value is None for value in row] for row in numbers])
-    errors = {str(n): visit.error for n, visit in enumerate(trace) if visit.error is not None}
-    return {"sites": names, "visits": np.array(rows), "bits": bits, "none": none}, errors
-
-
-def visits_of(columns: dict[str, Any], errors: dict[str, str]) -> tuple[Visit, ...]:
-    """Return the visits from these columns."""
-    sites = columns["sites"]
-    numbers = columns["bits"].view(float).tolist()
-    rows = zip(columns["visits"].tolist(), numbers, columns["none"].tolist(), strict=True)
-    visits = []
-    for number, ((step, site, outcome, halvings, looks), values, none) in enumerate(rows):
-        known: Any = [None if empty else v for v, empty in zip(values, none, strict=True)]
-        error = errors.get(str(number))
-        told = {"error": error, "evaluations": looks}
-        visits.append(Visit(step, sites[site], OUTCOMES[outcome], halvings, *known, **told))
-    return tuple(visits)
-
-
-# --- the state of a schedule as JSON -----------------------------------------------------------
-
-
-class Members:
-    """Members of a family that JSON data refer to: factors of a ledger by site, others by number.
-    Each is stored once, even if several maps contain it.
-    """
-
-    def __init__(self, entries: Map, others: Sequence[ExponentialFamily] = ()):
-        self.others = list(others)
-        self.factors = {s: entry.factor for s, entry in entries.items() if entry.factor is not None}
-        self.known: dict[int, str | int] = {id(f): site for site, f in self.factors.items()}
-
-    def packed(self, value: Any) -> Any:
-        """Return plain data as JSON data, with dictionaries tagged by kind."""
-        if isinstance(value, ExponentialFamily):
-            if id(value) not in self.known:
-                self.known[id(value)] = len(self.others)
-                self.others.append(value)
-            return {"member": self.known[id(value)]}
-        if isinstance(value, Entry):
-            return {"entry": [self.packed(part) for part in value]}
-        if isinstance(value, Mapping):
-            return {"map": {name: self.packed(item) for name, item in value.items()}}
-        return [self.packed(item) for item in value] if isinstance(value, list | tuple) else value
-
-    def unpacked(self, value: Any) -> Any:
-        """Return the data that were packed; raise an error of any kind if the JSON is invalid."""
-        if isinstance(value, list):
-            return [self.unpacked(item) for item in value]
-        if not isinstance(value, dict):
-            return value
-        ((kind, content),) = value.items()
-        if kind == "map":
-            return {name: self.unpacked(item) for name, item in content.items()}
-        if kind == "entry":
-            return Entry(*map(self.unpacked, content))
-        return self.factors[content] if isinstance(content, str) else self.others[content]

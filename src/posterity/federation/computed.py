@@ -3,7 +3,7 @@
 from typing import Any
 
 from posterity.inference.descent import dtype_of
-from posterity.inference.joint import joint_mean, pieces
+from posterity.inference.joint import event_of, joint_mean
 from posterity.inference.update import LocalUpdate
 from posterity.models import PredictorModel
 from posterity.runtime.jax_loaded import is_jax
@@ -60,7 +60,7 @@ def at_mean(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, Any]:
     mean = joint_mean(q)
 
     def total(z):
-        return model.total(q.join_event(pieces(q, z)), records) / update.temperature
+        return model.total(event_of(q, z), records) / update.temperature
 
     if is_jax(mean):
         return jax.value_and_grad(total)(mean)

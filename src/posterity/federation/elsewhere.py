@@ -16,7 +16,7 @@ from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
 from posterity.federation.keys import first_key
 from posterity.inference.descent import NARROWER
-from posterity.inference.joint import is_gaussian, joint_mean, moved_to
+from posterity.inference.joint import aside, is_gaussian, joint_mean, moved_to
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,18 +116,13 @@ def _mirrored(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
 def looked_at(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
     """Return the members at which the free energy is compared: the posterior and some elsewhere."""
     q: Any = posterior
-    parts: list[Any] = list(q.parts())
     if not is_gaussian(q):
         return [q, *starts_elsewhere(agreed, q)[1]]
-    found = [q, *_mirrored(agreed, q)]
-    sizes = [part.own_size for part in parts]
-    size = sum(sizes)
+    size = q.event_size
     axes = np.linalg.qr(np.random.default_rng(size).normal(size=(size, size)))[0]
     steps = [far * side for far in ELSEWHERE.deviations for side in (1, -1)]
-    for way in (step * axis for axis in axes[: ELSEWHERE.directions] for step in steps):
-        own = np.split(way, np.cumsum(sizes)[:-1])
-        moved = [p.translate(p.at_noise(o) - p.mean) for p, o in zip(parts, own, strict=True)]
-        found.append(q.rebuild(moved) * NARROWER)
+    moved = [aside(q, step * axis) for axis in axes[: ELSEWHERE.directions] for step in steps]
+    found = [q, *_mirrored(agreed, q), *(member * NARROWER for member in moved)]
     return [member for member in found if agreed.admits(member)]
 
 

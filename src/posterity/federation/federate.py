@@ -3,10 +3,9 @@
 import contextlib
 import dataclasses
 import math
-import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from posterity.arguments import NATURAL, POSITIVE, Constraint
 from posterity.arrays.keys import fold_in, plain
@@ -19,7 +18,14 @@ from posterity.errors import ConvergenceWarning, LedgerError, PosterityError, Us
 from posterity.families import ExponentialFamily
 from posterity.families.checks import check_proper
 from posterity.families.names import some
-from posterity.federation.agreement import MODEL, ON_ERROR, RESTART_BUDGET, Agreement
+from posterity.federation.agreement import (
+    RESTART_BUDGET,
+    Agreement,
+    AnyModel,
+    Columns,
+    OnError,
+    Personal,
+)
 from posterity.federation.checkpoint import kept
 from posterity.federation.driver import Federation
 from posterity.federation.fitting import check_fit
@@ -30,18 +36,18 @@ from posterity.federation.run import ROUNDS, Run
 from posterity.federation.schedules import Schedule, Sequential, Synchronous
 from posterity.federation.site import Site
 from posterity.federation.state import State
-from posterity.inference.cubature import Cubature
 from posterity.inference.update import LocalUpdate
 from posterity.ledger import Ledger
 from posterity.models import Model, Records
 from posterity.models.records import joined
 from posterity.models.tables import in_common
+from posterity.runtime.files import AnyPath
 from posterity.runtime.lazy import jax
 from posterity.runtime.tracing import as_found
 from posterity.status import ProgressCallback
 
-MOST_WORK, SECONDS = 1e7, 1.2e-5
-"""Largest nodes x shared parameters x records of a partial-pooling pass; CPU seconds for each."""
+AnyPrior = ExponentialFamily | Ledger | AnyPath
+"""A prior, a ledger to continue from, or a file of either."""
 PINNED = 8
 """Number of records at which a likelihood is traced, to see whether it has changed."""
 SCHEDULE = Constraint(
@@ -56,22 +62,22 @@ SITES = Constraint(
 @as_found()
 def federate(
     sites: Mapping[str, Any],
-    model: Model | Callable[[Any, Any], Any],
-    prior: ExponentialFamily | Ledger | str | os.PathLike[str],
+    model: AnyModel,
+    prior: AnyPrior,
     *,
     schedule: Schedule | None = None,
     steps: int | None = None,
     tolerance: float | None = None,
     update: LocalUpdate | None = None,
     weights: Mapping[str, float] | None = None,
-    personal: bool | Sequence[int | str] | Mapping[Any, float] = False,
-    own: Sequence[int | str] = (),
-    on_error: Literal["raise", "pass"] = "raise",
+    personal: Personal = False,
+    own: Columns = (),
+    on_error: OnError = "raise",
     restarts: int | None = None,
     restart_budget: float = RESTART_BUDGET,
     key: KeyArray | None = None,
     progress: ProgressCallback | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: AnyPath | None = None,
 ) -> Run:
     """Fit one posterior by local updates of sites that keep their data private.
 
@@ -173,7 +179,7 @@ def proceed(
     converge: bool,
     *,
     progress: ProgressCallback | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: AnyPath | None = None,
 ) -> Run:
     """Return the run after ``steps`` steps in total or, with ``converge``, at convergence. Without
     ``steps`` it ends at convergence or after a hundred rounds. It resumes from a checkpoint if one
@@ -183,23 +189,21 @@ def proceed(
     if checkpoint is not None:
         return kept(run, checkpoint, most, converge, progress)
     with one_thread(run.agreement.prior.event_size, max(run.federation.records.values())):
-        while not run.is_at_goal(most, converge):
-            run = run.towards(most, converge, progress)
-    return run
+        return run.until(most, converge, progress)
 
 
 def start(
     sites: Mapping[str, Any],
-    model: Model | Callable[[Any, Any], Any],
-    prior: ExponentialFamily | Ledger | str | os.PathLike[str],
+    model: AnyModel,
+    prior: AnyPrior,
     *,
     schedule: Schedule | None = None,
     update: LocalUpdate | None = None,
     weights: Mapping[str, float] | None = None,
-    personal: bool | Sequence[int | str] | Mapping[Any, float] = False,
-    own: Sequence[int | str] = (),
+    personal: Personal = False,
+    own: Columns = (),
     tolerance: float | None = None,
-    on_error: Literal["raise", "pass"] = "raise",
+    on_error: OnError = "raise",
     restarts: int | None = None,
     restart_budget: float = RESTART_BUDGET,
     key: KeyArray | None = None,
@@ -209,15 +213,14 @@ def start(
     ``padding`` is passed to :class:`Agreement`.
     """
     SCHEDULE.or_none().check(schedule=schedule)
-    ON_ERROR.check(on_error=on_error)
-    MODEL.check(model=model)
     POSITIVE.or_none().check(tolerance=tolerance)
     SITES.check(sites=list(sites))
     base: Any = loaded(prior)
-    check_names([*sites, *(base.entries if isinstance(base, Ledger) else ())])
+    continued = isinstance(base, Ledger)
+    check_names([*sites, *(base.entries if continued else ())])
     names, base = in_common(sites, base)
-    entries = base.entries if isinstance(base, Ledger) else {}
-    if isinstance(base, Ledger) and (personal is not False or own):
+    entries = base.entries if continued else {}
+    if continued and (personal is not False or own):
         raise UsageError(
             found=f"{'own=' if own else 'personal='} with a Ledger",
             expected="a prior",
@@ -228,7 +231,7 @@ def start(
     total = math.fsum(float(own.weights.sum()) for own in records.values())
     agreement = Agreement.of(
         model,
-        base.prior if isinstance(base, Ledger) else base,
+        base.prior if continued else base,
         update,
         personal=personal,
         own=own,
@@ -244,7 +247,6 @@ def start(
     _check_data(agreement.model, records)
     agreement = dataclasses.replace(agreement, model=_pinned(agreement, records))
     check_fit(agreement, records)
-    _check_cost(agreement, records)
     silent = frozenset(site for site, own in records.items() if own.silent)
     agreement = dataclasses.replace(agreement, silent=silent)
     members = {name: Site(name, agreement, own) for name, own in records.items()}
@@ -330,21 +332,3 @@ def _pinned(agreed: Agreement, sites: Mapping[str, Records]) -> Model:
 
     with jax.enable_x64(True):
         return model.pinned(type(model).log_likelihood, jax.eval_shape(draw), some)
-
-
-def _check_cost(agreed: Agreement, sites: Mapping[str, Records]) -> None:
-    estimator = agreed.update.estimator
-    if not agreed.model.joint or not isinstance(estimator, Cubature):
-        return
-    size = agreed.prior.event_size
-    records = sum(own.size for own in sites.values())
-    nodes = (estimator.finer() or estimator).number(size)
-    work = nodes * size * records
-    if work > MOST_WORK:
-        raise UsageError(
-            found=f"partial pooling of {records} records with {size} shared parameters by up to "
-            f"{nodes} nodes: about {work * SECONDS / 60:.0f} minutes a pass",
-            expected=f"no more than {MOST_WORK * SECONDS / 60:.0f} minutes",
-            fix="Let fewer columns differ, as in personal=[0], or take fewer nodes: "
-            "update=LocalUpdate(Cubature(32, most=32)) of posterity.inference.cubature.",
-        )

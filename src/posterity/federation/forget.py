@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from posterity.federation.run import Run
 from posterity.federation.state import Visit
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt, Refinement, issue
+from posterity.runtime.files import AnyPath
 from posterity.runtime.tracing import as_found
 from posterity.status import ProgressCallback, Status
 
@@ -70,7 +70,7 @@ class Forgotten:
 
 @as_found()
 def forget(
-    target: Ledger | Run | str | os.PathLike[str],
+    target: Ledger | Run | AnyPath,
     *sites: str,
     sweeps: int | None = None,
     restart: bool = False,

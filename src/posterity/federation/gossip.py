@@ -188,9 +188,6 @@ class OverGraph(Schedule):
         """The cover time in words, with its accuracy."""
         return f"{'more than' if self.cover == LONGEST else 'about'} {self.cover}"
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-
 
 @dataclasses.dataclass(frozen=True)
 class Gossip(OverGraph):

@@ -7,21 +7,23 @@ of them with a :class:`Failure`. No message contains records.
 
 import dataclasses
 import functools
-import hashlib
 import json
+import math
+from numbers import Real
 from typing import Any, Literal, get_args
 
 import numpy as np
 
+from posterity.arguments import FINITE, NATURAL, Constraint, instance, number_of
 from posterity.arrays import keys
 from posterity.arrays.tree import leaves
 from posterity.arrays.tree_sums import TreeSum
 from posterity.arrays.typing import Float, KeyArray
 from posterity.artifact.artifact import from_bytes, to_bytes
 from posterity.artifact.container import no_number
-from posterity.errors import ArtifactError, ParameterError
+from posterity.errors import ArtifactError, PosterityError
 from posterity.families import ExponentialFamily
-from posterity.runtime.jax_loaded import is_jax
+from posterity.runtime.fingerprint import digest
 
 MOST_BYTES = 2**30
 """Size of the largest message that is read."""
@@ -53,8 +55,7 @@ class Question(Message):
     @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of the question's type and fields, which include the site."""
-        values = [getattr(self, field.name) for field in dataclasses.fields(self)]
-        return _digest([type(self).__name__], *values)
+        return digest(self)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -138,10 +139,11 @@ class Report(Answer):
 
     ``direction`` is ``∇_μ E_q[log likelihood]/α - η``, the site's remaining natural gradient, and
     ``variance`` the expected squared Fisher length of its noise. As part ``noiseless`` it is that
-    of the line search, with its value. ``value`` is ``E_q[log likelihood]/α`` in nats; as part
-    ``rough``, at the mean of a Gaussian. As a function of the means of Gaussian parts, it has the
-    derivative ``slope`` (d,), and ``curvature`` (d, d) is minus the second one. ``fixed_point`` is
-    the factor after one undamped step. ``elsewhere`` (m,) are values at other members
+    of the line search, with its value, and as part ``curvature`` it leads to the fixed point.
+    ``value`` is ``E_q[log likelihood]/α`` in nats; as part ``rough``, at the mean of a Gaussian. As
+    a function of the means of Gaussian parts, it has the derivative ``slope`` (d,), and
+    ``curvature`` (d, d) is minus the second one. ``fixed_point`` is the factor after one undamped
+    step. ``elsewhere`` (m,) are values at other members
     (:func:`posterity.federation.elsewhere.looked_at`).
     ``quadrature_error`` is the estimated displacement of the posterior, in nats, by the error of
     sums over nodes, and ``evaluations`` counts as in an :class:`Improvement`.
@@ -216,30 +218,42 @@ class Token:
         """SHA-256 of the token's fields without the agreement, which is the same for all tokens of
         a chain, and the seals; ``previous`` links the tokens of an epoch to a chain.
         """
-        place = *self.epoch, self.sequence, self.sender, self.previous
-        return _digest(place, self.exact_sum)
+        place = self.epoch, self.sequence, self.sender, self.previous
+        return digest((*place, *leaves(self.exact_sum)))
 
 
 ANSWER_TO: dict[type, type] = {Improve: Improvement, Measure: Report, DescribeOwn: OwnParameters}
 QUESTIONS = (*ANSWER_TO,)
 ANSWERS = (*ANSWER_TO.values(), Failure)
 KINDS = {kind.__name__: kind for kind in (*QUESTIONS, *ANSWERS, Token)}
-FAMILIES = ("view", "factor", "posterior", "direction", "fixed_point")
-ARRAYS = ("slope", "curvature", "elsewhere", "mean", "scale")
 COUNTS = ("count", "halvings", "samples", "step", "sequence", "evaluations")
-NOTHING = (type(None),)
-PLAIN: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("site", "error", "agreement"), (str,)),
-    **dict.fromkeys(COUNTS, (int,)),
-    **dict.fromkeys(("variance", "quadrature_error"), (float, int)),
-    **dict.fromkeys(("residual", "value"), (float, int, type(None))),
-    **dict.fromkeys(("sender", "previous", "asked"), (str, type(None))),
-    **dict.fromkeys(("epoch", "parts", "seals"), (list,)),
-    **dict.fromkeys(("direction", "fixed_point", *ARRAYS[:3]), NOTHING),
+SIZE = Constraint("a finite number, not negative", number_of(Real, lambda x: 0 <= x < math.inf))
+TEXT = instance("a text", str)
+FAMILY = instance("a member of a family", ExponentialFamily)
+ARRAY = instance("an array", np.ndarray)
+FIELDS = {
+    **dict.fromkeys(("site", "error", "agreement"), TEXT),
+    **dict.fromkeys(("sender", "previous", "asked"), TEXT.or_none()),
+    **dict.fromkeys(COUNTS, NATURAL),
+    **dict.fromkeys(("variance", "quadrature_error"), SIZE),
+    "residual": SIZE.or_none(),
+    "value": FINITE.or_none(),
+    **dict.fromkeys(("view", "factor", "posterior"), FAMILY),
+    **dict.fromkeys(("direction", "fixed_point"), FAMILY.or_none()),
+    **dict.fromkeys(("mean", "scale"), ARRAY),
+    **dict.fromkeys(("slope", "curvature", "elsewhere"), ARRAY.or_none()),
+    "key": instance("a random key", keys.Words),
+    "exact_sum": instance("a sum in its only form", TreeSum),
+    "epoch": Constraint(
+        "a number and a name", lambda own: _types(own) == (int, str) and own[0] >= 0
+    ),
+    "parts": Constraint("parts of a report", lambda own: {*own} <= {*get_args(Part)}),
+    "seals": Constraint(
+        "names, numbers and texts", lambda own: {(str, int, str)}.issuperset(map(_types, own))
+    ),
 }
-"""Fields of the head, and their allowed types."""
-NOT_NEGATIVE = (*COUNTS, "variance", "quadrature_error", "residual")
-UNREADABLE = LookupError, TypeError, ValueError, AttributeError, RecursionError, ParameterError
+"""What each field of a message holds."""
+UNREADABLE = LookupError, TypeError, ValueError, AttributeError, RecursionError, PosterityError
 
 
 def dumps(message: Message | Token) -> bytes:
@@ -278,65 +292,28 @@ def loads(content: bytes, *, most: int = MOST_BYTES) -> Any:
     try:
         head = json.loads(body.pop("head"), parse_constant=no_number)
         kind = KINDS[head.pop("kind")]
-        generator = head.pop("generator", None)
-        if any(type(value) not in PLAIN[name] for name, value in head.items()):
-            raise TypeError("a head that holds something else than its fields")
-        if any(not 0 <= (head.get(name) or 0) < float("inf") for name in NOT_NEGATIVE):
-            raise ValueError("a count, variance or error that is negative or infinite")
-        if any(PLAIN.get(name, NOTHING) != NOTHING for name in body):
-            raise TypeError("a body that holds what its head should")
-        if not all(isinstance(body[n], ExponentialFamily) for n in FAMILIES if n in body):
-            raise TypeError("what is no member of a family where one should be")
-        if not all(isinstance(body[n], np.ndarray) for n in ARRAYS if n in body):
-            raise TypeError("what is no array where one should be")
-        if "epoch" in head:
-            number, by = head["epoch"]
-            if not (type(number) is int and number >= 0 and type(by) is str):
-                raise ValueError("an epoch that is no number and a name")
-            head["epoch"] = (number, by)
-        if "parts" in head:
-            if not set(head["parts"]) <= set(get_args(Part)):
-                raise ValueError("parts that no report has")
-            head["parts"] = tuple(head["parts"])
-        if "seals" in head:
-            head["seals"] = tuple(map(tuple, head["seals"]))
-            if any([*map(type, seal)] != [str, int, str] for seal in head["seals"]):
-                raise ValueError("seals that are no names, numbers and texts")
-        if generator is not None:
-            body["key"] = keys.with_data(body["key"], generator)
+        if "key" in body:
+            body["key"] = keys.with_data(body["key"], head.pop("generator"))
         if "exact_sum" in body:
-            layers = tuple(body["exact_sum"])
-            body["exact_sum"] = TreeSum.of(list(layers))
-            if body["exact_sum"] != TreeSum(layers):
-                raise ValueError("a sum of another form than the one that it has")
-        if head.keys() | body.keys() != {field.name for field in dataclasses.fields(kind)}:
+            layers = body["exact_sum"]
+            whole = TreeSum.of(layers)
+            body["exact_sum"] = whole if whole == TreeSum(tuple(layers)) else layers
+        fields = {**head, **body}
+        for name, value in fields.items():
+            FIELDS[name].check(**{name: value})
+        fields |= {name: tuple(fields[name]) for name in ("epoch", "parts") if name in fields}
+        if "seals" in fields:
+            fields["seals"] = tuple(map(tuple, fields["seals"]))
+        if fields.keys() != {field.name for field in dataclasses.fields(kind)}:
             raise TypeError("fields that are not those of its kind")
-        return kind(**head, **body)
+        return kind(**fields)
     except UNREADABLE as error:
         found = f"a message that cannot be read ({error})"
         raise _foreign(found, "one that a site sent") from error
 
 
-def _digest(plain: Any, *values: Any) -> str:
-    """Return SHA-256 of plain values, parameters of families, sums of them, and random keys."""
-    told = [*plain]
-    content = []
-    for value in values:
-        if isinstance(value, keys.Words) or is_jax(value):
-            words = keys.data(value)
-            told += [keys.generator(value), ("ArrayImpl", [words.shape])]
-            content.append(words)
-        elif isinstance(value, ExponentialFamily | TreeSum):
-            parts = [np.asarray(leaf) for leaf in leaves(value)]
-            of = value.value if isinstance(value, TreeSum) else value
-            told.append((type(of).__name__, [part.shape for part in parts]))
-            content += parts
-        else:
-            told.append(value)
-    sha = hashlib.sha256(repr(told).encode())
-    for part in content:
-        sha.update(part.tobytes())
-    return sha.hexdigest()
+def _types(values: Any) -> tuple[type, ...]:
+    return tuple(map(type, values))
 
 
 def _foreign(found: str, expected: str) -> ArtifactError:

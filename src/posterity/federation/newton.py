@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.arrays.search import step_by_curvature
-from posterity.arrays.tree import structure
 from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
 from posterity.federation.messages import Report
@@ -59,7 +58,7 @@ def newton_of(constant: Any, q: ExponentialFamily, reports: Sequence[Report]) ->
     with the factors of all others. Pure.
     """
     answers: Any = reports
-    if not all(_is_whole(answer, q) for answer in answers):
+    if any(own is None for a in answers for own in (a.fixed_point, a.slope, a.curvature)):
         return Newton(None, math.inf, math.inf)
     slope = slope_in_mean(q, constant)
     curvature = precision_matrix(constant)
@@ -76,16 +75,3 @@ def newton_of(constant: Any, q: ExponentialFamily, reports: Sequence[Report]) ->
     wider = float(q.squared_length(moved_to(there, here) - moved_to(q, here)))
     there = moved_to(there, here + step)
     return Newton(there, distance(q, there), squared + wider)
-
-
-def _is_whole(report: Report, q: ExponentialFamily) -> bool:
-    """Return whether a report has all parts of a Newton step, finite and of the right shapes."""
-    fixed: Any = report.fixed_point
-    if structure(fixed) != structure(q):
-        return False
-    size = q.event_size
-    parts: Any = fixed.natural_parameters, report.slope, report.curvature
-    shapes = np.shape(q.natural_parameters), (size,), (size, size)
-    alike = all(np.shape(part) == shape for part, shape in zip(parts, shapes, strict=True))
-    # None has the shape of a number.
-    return alike and all(np.isfinite(part).all() for part in parts)

@@ -22,10 +22,10 @@ from posterity.federation.messages import Report
 from posterity.federation.optimum import EFFORT, TINY, Descent, asked, started_at, without
 from posterity.federation.state import State, contributing, distance
 from posterity.inference.joint import (
+    event_of,
     is_gaussian,
     joint_mean,
     moved_to,
-    pieces,
     slope_in_mean,
     whitened,
 )
@@ -150,7 +150,7 @@ class Places:
             return float(member.kl(prior)) - value - self._others(member.mean_parameters), 0.0
         slopes = [report.slope for report in told if report.slope is not None]
         self.flat = self.flat or len(slopes) < len(told)
-        event = _event(member, joint_mean(member))
+        event = event_of(member, joint_mean(member))
         value += float(prior.log_prob(event)) + self._others(prior.sufficient_statistics(event))
         return -value, -sum(slopes, start=slope_in_mean(member, self.constant))
 
@@ -186,7 +186,7 @@ class Places:
     def _explained(self, z: np.ndarray, energy: Any, here: float) -> bool:
         """Return whether the posterior, of free energy ``here``, explains a density."""
         q: Any = self.state.posterior
-        return bool(RULE.explains(q.log_prob(_event(q, z)) - here, np.asarray(-energy)))
+        return bool(RULE.explains(q.log_prob(event_of(q, z)) - here, np.asarray(-energy)))
 
     def modes(
         self, members: Sequence[Any], here: float, *, most: int = 200, gain: float = 1e-6
@@ -226,10 +226,6 @@ class Places:
         modes = zip(found, explained, strict=True)
         kept = [z for z, known in modes if not known or (several and not alike(z, mean))]
         return [moved_to(narrow, z) for z in kept]
-
-
-def _event(q: Any, vector: np.ndarray) -> Any:
-    return q.join_event(pieces(q, vector))
 
 
 def _second(

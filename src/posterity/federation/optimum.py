@@ -16,13 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.arrays.search import Point, Rule, Search
-from posterity.entries import Entry
 from posterity.errors import PosterityError
 from posterity.federation.driver import Federation
 from posterity.federation.factors import canonical
 from posterity.federation.messages import Part, Report
 from posterity.federation.newton import Newton, applies, newton_of
-from posterity.federation.state import State, contributing, distance, measures
+from posterity.federation.state import State, contributing, distance, measures, revised
 from posterity.inference.descent import FAR, LEVELS, NARROWER
 
 TINY = 1e-300
@@ -201,11 +200,7 @@ class Descent:
         self.spent += sum(report.evaluations for report in reports) / max(len(reports), 1)
         q: Any = state.posterior
         newton = newton_of(self.constant, q, reports) if self.joint else None
-        each: dict[str, Any]
-        if self.joint:
-            each = {r.site: _direction(r.fixed_point, state.factor(r.site)) for r in reports}
-        else:
-            each = {r.site: r.direction for r in reports}
+        each: dict[str, Any] = {report.site: report.direction for report in reports}
         error = math.fsum(report.quadrature_error for report in reports)
         if self.federation.agreement.update.pools:
             error = 0.0  # that of messages displaces the optimum, and is a caveat
@@ -334,11 +329,8 @@ def without(state: State, members: Sequence[str]) -> Any:
 
 def with_factors(state: State, factors: Mapping[str, Any]) -> State:
     """Return the state with these factors in place of the sites' own."""
-    entries = dict(state.entries)
-    for site, factor in factors.items():
-        before = entries.get(site, Entry(0, 0, factor))
-        entries[site] = Entry(before.epoch, before.sequence + 1, factor, False)
-    return state.with_entries(entries)
+    own = {site: revised(state, site, factor, False) for site, factor in factors.items()}
+    return state.with_entries(state.entries | own)
 
 
 def _between(before: _Place, after: _Place) -> _Pair:
@@ -351,19 +343,15 @@ def _between(before: _Place, after: _Place) -> _Pair:
     )
 
 
-def _direction(fixed: Any, factor: Any) -> Any:
-    return None if fixed is None else fixed - factor
-
-
 def _inner(q: Any, one: np.ndarray, other: np.ndarray) -> float:
     """Return the product of two steps in the Fisher metric at ``q``, by polarisation."""
-    sizes = [math.sqrt(float(q.squared_length(q.with_natural_parameters(v)))) for v in (one, other)]
+
+    def squared(step: np.ndarray) -> float:
+        return float(q.squared_length(q.with_natural_parameters(step)))
+
+    sizes = [math.sqrt(squared(step)) for step in (one, other)]
     if not min(sizes) > TINY:
         return 0.0
     first = one / sizes[0]
     second = other / sizes[1]
-    squares = [
-        float(q.squared_length(q.with_natural_parameters(v)))
-        for v in (first + second, first - second)
-    ]
-    return sizes[0] * sizes[1] * (squares[0] - squares[1]) / 4
+    return math.prod(sizes) * (squared(first + second) - squared(first - second)) / 4

@@ -12,6 +12,7 @@ from posterity.arrays.typing import Float
 from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily, Gaussian, Mixture
 from posterity.inference.expectation_propagation import in_float64
+from posterity.inference.joint import pieces
 from posterity.inference.pooling import PartialPooling, own_law
 from posterity.inference.population import Population, population
 from posterity.inference.update import LocalUpdate
@@ -182,8 +183,7 @@ def _draws(shared: ExponentialFamily, number: int = 512) -> Any:
     """Return quasi-random draws from the shared posterior, the same for all sites."""
     parts = shared.independent_blocks()
     if parts and all(part.gaussian for part in parts.values()):
-        ends = np.cumsum([part.own_size for part in parts.values()])
-        noise = np.split(normal_pairs(int(ends[-1]), number // 2), ends[:-1], axis=1)
+        noise = pieces(shared, normal_pairs(shared.event_size, number // 2))
         pairs = zip(parts.items(), noise, strict=True)
         return {name: part.at_noise(own) for (name, part), own in pairs}
     with jax.enable_x64(True):

@@ -145,9 +145,14 @@ class Run(Position):
         POSITIVE.or_none().check(tolerance=tolerance)
         NATURAL.or_none().check(steps=steps)
         run = self if tolerance is None else dataclasses.replace(self, tolerance=float(tolerance))
-        most = run.state.step + (ROUNDS * run.round if steps is None else steps)
-        while not run.is_at_goal(most, True):
-            run = run.towards(most, True, progress)
+        more = ROUNDS * run.round if steps is None else steps
+        return run.until(run.state.step + more, True, progress)
+
+    def until(self, steps: int, converged: bool, progress: ProgressCallback | None = None) -> "Run":
+        """Return the run at its goal (:meth:`is_at_goal`)."""
+        run = self
+        while not run.is_at_goal(steps, converged):
+            run = run.towards(steps, converged, progress)
         return run
 
     def is_at_goal(self, steps: int, converged: bool) -> bool:
@@ -175,15 +180,9 @@ class Run(Position):
         """Return the run after as many sweeps as convergence takes, at most ``sweeps``. Errors are
         those of ``advance``.
         """
-
-        def follow(at: Progress) -> None:
-            assert progress is not None, "someone follows"
-            run = at.result._under(self.schedule)
-            progress(dataclasses.replace(at, partial=lambda: run))
-
         run = self._under(Sequential())
         try:
-            run = run.converge(steps=sweeps, progress=None if progress is None else follow)
+            run = run.converge(steps=sweeps, progress=progress)
         except BaseException as error:
             left = getattr(error, "run", run)
             error.run = left._under(self.schedule)  # type: ignore[attr-defined]

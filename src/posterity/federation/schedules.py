@@ -256,22 +256,15 @@ class Synchronous(Schedule):
         self, agreed: Agreement, state: State, answers: Mapping[str, Improvement | Failure]
     ) -> tuple[State, Sent]:
         # Each site's change must also be usable without the others, so that errors name the site.
-        alone = {
-            site: answered(agreed, state, answers[site])
-            if site in answers
-            else (state, Visit(state.step, site, "relayed"))
-            for site in agreed.sites
-        }
+        alone = {site: answered(agreed, state, answer) for site, answer in answers.items()}
         changed = {site: after for site, (after, v) in alone.items() if v.outcome == "updated"}
-        visits = tuple(visit for _, visit in alone.values())
         together = _together(agreed, state, changed, self.damping)
-        if together is not None:
-            return _ended(together), (Done(visits),)
-        visits = tuple(
-            dataclasses.replace(v, outcome="refused") if v.outcome == "updated" else v
-            for v in visits
-        )
-        return _ended(state), (Done(visits),)
+        visits = {site: Visit(state.step, site, "relayed") for site in agreed.sites}
+        visits |= {site: visit for site, (_, visit) in alone.items()}
+        if together is None:
+            for site in changed:
+                visits[site] = dataclasses.replace(visits[site], outcome="refused")
+        return _ended(together or state), (Done(tuple(visits.values())),)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -36,7 +36,7 @@ from posterity.federation.messages import (
     Report,
 )
 from posterity.inference.descent import not_finite
-from posterity.inference.estimators import MORE, Evaluator
+from posterity.inference.estimators import Evaluator
 from posterity.inference.joint import is_gaussian
 from posterity.inference.update import LocalUpdate, TrainedApart, exact_factor
 from posterity.models import Model, PredictorModel, Records
@@ -166,24 +166,23 @@ class Site:
         taken = np.asarray(count)
         start: Any = view
         evaluations = 0
-        work = 1
-        while True:
-            new, info = self._run(computed.improve, update, view, records, factor, taken, key)
+        new: Any = factor
+        info: Any = None
+        error = math.inf
+        for finer, work in update.refinements():
+            new, info = self._run(computed.improve, finer, view, records, factor, taken, key)
             if not info.finite:
                 raise not_finite()
             evaluations += work * int(info.evaluations)
             error = float(info.quadrature_error)
             # More nodes help no search that ended at a wall, where values are not finite.
             stuck = float(info.residual) ** 2 / 2 > NODES.near
-            finer = None if error <= NODES.error or stuck else update.finer()
-            if finer is None:
+            if stuck or error <= NODES.error:
                 break
             new = at_rest(new)
             after = view + (new - factor)
             if error <= NODES.of_move * float(after.kl(start)):
                 break
-            update = finer
-            work *= MORE
             if error <= NODES.near:  # continue from the result of fewer nodes
                 view = after
                 factor = new
@@ -207,21 +206,22 @@ class Site:
         known: dict[str, Any] = {}
         errors = [0.0]
         searched = self._evaluator
+        if "curvature" in parts:
+            found, error = self._curvature(posterior, factor)
+            known |= found
+            errors.append(error)
         if "noiseless" in parts or "gradient" in parts:
             if searched is not None and ("noiseless" in parts or not self.update.noisy):
-                known, error = self._noiseless(searched, posterior, factor)
+                found, error = self._noiseless(searched, posterior, factor)
             else:
-                known, error = self._gradient(posterior, factor, samples, key)
+                found, error = self._gradient(posterior, factor, samples, key)
+            known |= found
             errors.append(error)
         if "rough" in parts:
             known |= self._rough(posterior)
         if "elsewhere" in parts:
             values = [self._value(member) for member in looked_at(self.agreement, posterior)]
             known |= {"elsewhere": values_elsewhere(values)}
-        if "curvature" in parts:
-            curvature, error = self._curvature(posterior)
-            known |= curvature
-            errors.append(error)
         return Report(self.name, quadrature_error=max(errors), **known)
 
     def _gradient(
@@ -306,7 +306,7 @@ class Site:
         )
         return seen, looks
 
-    def _curvature(self, posterior: ExponentialFamily) -> tuple[dict[str, Any], float]:
+    def _curvature(self, posterior: Any, factor: Any) -> tuple[dict[str, Any], float]:
         """Return the report's curvature parts, with enough nodes, and the remaining error."""
         update = self._evaluator
         if update is None:
@@ -320,7 +320,7 @@ class Site:
         if not all(np.isfinite(part).all() for part in parts):
             return {}, 0.0
         known = {"value": float(value), "fixed_point": fixed, "slope": slope, "curvature": bend}
-        return {**known, "evaluations": looks}, float(error)
+        return {**known, "direction": fixed - factor, "evaluations": looks}, float(error)
 
     def _by_enough_nodes(
         self, function: Any, update: Any, posterior: Any, *others: Any, error: Callable[[Any], Any]
@@ -330,15 +330,13 @@ class Site:
         """
         records = self._records(update)
         looks = 0
-        work = 2
-        while True:
-            found = self._run(function, update, posterior, records, *others)
-            looks += work
-            finer = update.finer() if float(error(found)) > NODES.error else None
-            if finer is None:
-                return found, looks
-            update = finer
-            work *= MORE
+        found: Any = None
+        for finer, work in update.refinements():
+            found = self._run(function, finer, posterior, records, *others)
+            looks += 2 * work
+            if not float(error(found)) > NODES.error:
+                break
+        return found, looks
 
     def _records(self, update: LocalUpdate) -> Records:
         return self._on_device if update.needs_jax(self.model) else self._in_numpy

@@ -10,17 +10,15 @@ import functools
 import importlib
 import importlib.metadata
 import inspect
-import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from posterity import families, graphs, models
-from posterity.arguments import POSITIVE, Constraint, number_of
+from posterity.arguments import FINITE, POSITIVE, Constraint
 from posterity.arrays.keys import of_jax
 from posterity.arrays.typing import KeyArray
 from posterity.errors import PosterityError, StructureError, UsageError
@@ -70,10 +68,9 @@ WALKS: dict[str, Callable[..., Any]] = {
 GROUP = "posterity.models"
 """Group of the entry points by which installed packages provide models: each is a callable that is
 called with the model's options."""
-_IS_FINITE = number_of(Real, math.isfinite)
 PLAIN = Constraint(
     "a number, a text or a boolean",
-    lambda value: isinstance(value, str | bool) or _IS_FINITE(value),
+    lambda value: isinstance(value, str | bool) or FINITE.allows(value),
 )
 """Options of a model in terms."""
 HIDDEN_UNITS = (50,)

@@ -253,25 +253,23 @@ def all_answered(
     one summation. Sites without a factor relay. Return None if the turns must be made one by one:
     a site is to leave, or the posterior would not be admitted.
     """
-    new = {site: (state.entries.get(site), factor) for site, factor in factors.items()}
-    moved = {s: pair for s, pair in new.items() if pair[0] is None or pair[0].factor is not pair[1]}
-    add = [factor for _, factor in moved.values()]
-    old: Any = [entry and entry.factor for entry, _ in moved.values()]
-    exact_sum = state.exact_sum.changed(add, [factor for factor in old if factor is not None])
-    if state.leaving or not agreed.admits(exact_sum.value):
+    entries = {site: revised(state, site, factor, True) for site, factor in factors.items()}
+    after = state.with_entries(state.entries | entries)
+    if state.leaving or not agreed.admits(after.posterior):
         return None
-    entries = {}
-    counts = {}
     steps = agreed.update.steps or 1
-    for site, (entry, factor) in new.items():
-        version = (0, 0) if entry is None else (entry.epoch, entry.sequence + 1)
-        entries[site] = Entry(*version, factor, True)
-        counts[site] = state.counts.get(site, 0) + steps
+    counts = {site: state.counts.get(site, 0) + steps for site in factors}
     visits = tuple(
-        Visit(state.step, site, "updated" if site in new else "relayed") for site in agreed.sites
+        Visit(state.step, site, "updated" if site in factors else "relayed")
+        for site in agreed.sites
     )
-    after = {"entries": state.entries | entries, "counts": state.counts | counts}
-    return dataclasses.replace(state, exact_sum=exact_sum, **after), visits
+    return dataclasses.replace(after, counts=state.counts | counts), visits
+
+
+def revised(state: State, site: str, factor: ExponentialFamily, independent: bool) -> Entry:
+    """Return the next version of a site's entry, with this factor."""
+    before = state.entries.get(site, Entry(0, -1, factor))
+    return Entry(before.epoch, before.sequence + 1, factor, independent)
 
 
 def commit(
@@ -311,8 +309,7 @@ def _with_factor(
     exact_sum: TreeSum,
     independent: bool,
 ) -> State:
-    before = state.entries.get(site, Entry(0, -1, factor))
-    entry = Entry(before.epoch, before.sequence + 1, factor, independent)
+    entry = revised(state, site, factor, independent)
     steps = state.counts.get(site, 0) + (agreed.update.steps or 1)
     entries = state.entries | {site: entry}
     counts = state.counts | {site: steps}

@@ -29,6 +29,7 @@ from posterity.inference.estimators import (
     over_records,
 )
 from posterity.inference.joint import (
+    event_of,
     is_gaussian,
     joint_mean,
     pieces,
@@ -291,52 +292,41 @@ class Cubature(Nodal):
     def evaluate(
         self, model: Model, q: ExponentialFamily, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
-        predictors = self._predictors(model, q, records)
-        if predictors is None:
-            return self._seen(model, q, records, otherwise)[0]
-        compares = otherwise is not False and predictors.number in (1, *AXES)
-        nodes = nodes_for(predictors.number, self.nodes, otherwise, dtype_of(q))
+        return self.curved(model, q, records, otherwise=otherwise).expected
 
-        def of_block(block: Records) -> Any:
-            both: tuple[Seen, Any] = seen(predictors, q, block, *nodes, compares)
-            by_slopes, by_values = both
-            expected = other = by_slopes.curved(q).expected
-            if compares:
-
-                def compared():
-                    return by_values.curved(q).expected
-
-                other = jax.lax.cond(otherwise, compared, lambda: expected)
-            return expected, other, by_slopes.sloped, by_slopes.varied
-
-        # Each block adds a matrix of all parameters.
-        expected, other, *known = over_records(of_block, records, max(BLOCK, q.event_size))
-        if compares:  # the two are the same unless ``otherwise``
-            jumps = q.squared_length(other.gradient - expected.gradient) / 4 > JUMPS
-            expected = jax.tree.map(lambda yes, no: jnp.where(jumps, yes, no), other, expected)
-        return expected._replace(value=_unless_flat(expected.value, *known))
-
-    def curved(self, model: Model, q: ExponentialFamily, records: Records) -> Curved:
+    def curved(
+        self, model: Model, q: ExponentialFamily, records: Records, *, otherwise: Flag = False
+    ) -> Curved:
         """Return the expectation with the curvature by Stein's lemma, ``S⁻ᵀ E[∇_ε f εᵀ] S⁻¹``, at
         the nodes of the slope, also for functions with kinks.
 
         It is exact for polynomials of degree three, as the slope is.
         """
+        # A compiled program leaves out the curvature where nobody asks for it.
         predictors = self._predictors(model, q, records)
-        if predictors is not None:
-            nodes = nodes_for(predictors.number, self.nodes, False, dtype_of(q))
+        if predictors is None:
+            expected, noise, slopes = self._seen(model, q, records, otherwise)
+            moments = slopes.T @ noise / len(noise)
+            half = unwhitened(q, symmetric(moments))
+            return Curved(expected, slope_in_mean(q, expected.gradient), -unwhitened(q, half.T))
+        compares = otherwise is not False and predictors.number in (1, *AXES)
+        nodes = nodes_for(predictors.number, self.nodes, otherwise, dtype_of(q))
 
-            def of_block(block: Records) -> Any:
-                sums, _ = seen(predictors, q, block, *nodes, False)
-                return sums.curved(q), sums.sloped, sums.varied
+        def of_block(block: Records) -> Any:
+            by_slopes, by_values = seen(predictors, q, block, *nodes, compares)
+            one = other = by_slopes.curved(q)
+            if by_values is not None:
+                other = jax.lax.cond(otherwise, lambda: by_values.curved(q), lambda: one)
+            return one, other, by_slopes.sloped, by_slopes.varied
 
-            result, *known = over_records(of_block, records, max(BLOCK, q.event_size))
-            value = _unless_flat(result.expected.value, *known)
-            return result._replace(expected=result.expected._replace(value=value))
-        expected, noise, slopes = self._seen(model, q, records, False)
-        moments = slopes.T @ noise / len(noise)
-        half = unwhitened(q, (moments + moments.T) / 2)
-        return Curved(expected, slope_in_mean(q, expected.gradient), -unwhitened(q, half.T))
+        # Each block adds a matrix of all parameters.
+        found, other, *known = over_records(of_block, records, max(BLOCK, q.event_size))
+        if compares:  # the two are the same unless ``otherwise``
+            apart = other.expected.gradient - found.expected.gradient
+            jumps = q.squared_length(apart) / 4 > JUMPS
+            found = jax.tree.map(lambda yes, no: jnp.where(jumps, yes, no), other, found)
+        value = _unless_flat(found.expected.value, *known)
+        return found._replace(expected=found.expected._replace(value=value))
 
     def _predictors(
         self, model: Model, q: ExponentialFamily, records: Records
@@ -344,7 +334,7 @@ class Cubature(Nodal):
         """Return the predictors if records have few, else None; check what the model returns."""
         predictors = predictors_of(model, q, records)
         if predictors is not None:
-            jax.eval_shape(model.total, q.join_event(pieces(q, joint_mean(q))), records)
+            jax.eval_shape(model.total, event_of(q, joint_mean(q)), records)
         return predictors
 
     def _seen(
@@ -352,11 +342,11 @@ class Cubature(Nodal):
     ) -> tuple[Expectation, Any, Any]:
         """Return the expectation by sums over all parameters, nodes ``ε`` and ``∇_ε f`` (m, d)."""
         parts: Any = q.parts()
-        sizes = [part.own_size for part in parts]
-        pairs = self.number(sum(sizes)) // 2
-        nodes, others = (normal_pairs(sum(sizes), pairs, seed) for seed in (0, 1))
+        size = q.event_size
+        pairs = self.number(size) // 2
+        nodes, others = (normal_pairs(size, pairs, seed) for seed in (0, 1))
         nodes = jnp.where(otherwise, others, nodes)
-        noise = jnp.split(nodes, np.cumsum(sizes)[:-1], axis=1)
+        noise = pieces(q, nodes)
 
         def value(noise: list[Any], records: Records) -> Any:
             events = [part.at_noise(own) for part, own in zip(parts, noise, strict=True)]

@@ -26,7 +26,7 @@ from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Float, Int, Number, Real
 from posterity.errors import ParameterError
 from posterity.families import ExponentialFamily
-from posterity.inference.joint import is_gaussian
+from posterity.inference.joint import aside, is_gaussian, slope_in_mean
 from posterity.models.nodes import normal_pairs
 from posterity.runtime.jax_loaded import is_jax
 from posterity.runtime.lazy import jax, jnp
@@ -176,13 +176,9 @@ def beside(q: Any, moved: Bool[Real, ""]) -> Any:
     """
     if not is_gaussian(q):
         return q
-    parts: list[Any] = list(q.parts())
-    rng = np.random.default_rng(0)
     least = np.sqrt(np.finfo(dtype_of(q)).eps)
-    share = q.xp.np.where(moved, least, 0.0)
-    ways = [share * rng.normal(size=part.own_size) for part in parts]
-    own = zip(parts, ways, strict=True)
-    return q.rebuild([part.translate(part.at_noise(way) - part.mean) for part, way in own])
+    way = np.random.default_rng(0).normal(size=q.event_size)
+    return aside(q, q.xp.np.where(moved, least, 0.0) * way)
 
 
 class Descent(NamedTuple):
@@ -383,82 +379,57 @@ def _starts(q: ExponentialFamily, rough: Any) -> Callable[[Any], Any]:
         return lambda number: either(
             number < 1, lambda: q, lambda: rough() * NARROWER ** (number - 1)
         )
-    parts: list[Any] = list(q.parts())
     np_ = q.xp.np
-
-    def narrower(number: Int[Real, ""]) -> Any:
-        return q * NARROWER ** np_.minimum(number, LEVELS)
-
     if not is_gaussian(q):
-        return narrower
-    sizes = [part.own_size for part in parts]
-    enough = max(PLACES, 2 * sum(sizes))  # fewer would lie in a plane
+        return lambda number: q * NARROWER ** np_.minimum(number, LEVELS)
+    size = q.event_size
+    places = normal_pairs(size, max(PLACES, 2 * size))  # fewer would lie in a plane
 
     def start(number: Int[Real, ""]) -> Any:
         about = number - LEVELS - 1
         level = np_.where(about < 0, number, LEVELS // 2 * (1 + about % 2))
-        moved = either(about < 0, lambda: q, lambda: elsewhere(about // 2))
+        moved = either(about < 0, lambda: q, lambda: aside(q, np_.asarray(places)[about // 2]))
         return moved * NARROWER**level
-
-    def elsewhere(place: Int[Real, ""]) -> Any:
-        places = normal_pairs(sum(sizes), enough)
-        scattered = np.split(places, np.cumsum(sizes)[:-1], axis=1)
-        moved = [
-            part.translate(part.at_noise(np_.asarray(own)[place]) - part.mean)
-            for part, own in zip(parts, scattered, strict=True)
-        ]
-        return q.rebuild(moved)
 
     return start
 
 
 def convex_end(
-    evaluate: Callable[[Any], Any],
+    evaluate: Callable[..., Any],
     q: Any,
     cavity: Any,
     temperature: float,
+    admits: Callable[[Any], Any],
     *,
     most: int = 600,
     gain: float = 1e-13,
 ) -> ExponentialFamily:
     """Return the Gaussian of least free energy, full or diagonal as ``q``, by L-BFGS from there.
 
-    ``evaluate(q)`` returns ``E_q[log likelihood]`` as ``value``, ``∇_μ`` of it as ``gradient``.
-    There are at most ``most`` evaluations, and a further step must predict a relative decrease of
-    ``gain``.
+    ``evaluate`` and ``admits`` are those of :func:`descend`. There are at most ``most``
+    evaluations, and a further step must predict a relative decrease of ``gain``.
     """
     size = q.event_size
-    center = q.mean
     scale = q.whitened(np.eye(size))
-    precision = cavity.times_precision(scale.T) @ scale
-    linear = scale.T @ (cavity.precision_mean - cavity.times_precision(center))
     kept = np.diag_indices(size) if q.diagonal else np.tril_indices(size)
 
     def member(free: np.ndarray) -> tuple[Any, np.ndarray]:
         root = np.zeros((size, size))
         root[kept] = free[size:]
-        inverse = np.linalg.inv(scale @ root)
-        mean = center + scale @ free[:size]
+        root = scale @ root
+        inverse = np.linalg.inv(root)
         own = inverse.T @ inverse
+        mean = q.mean + scale @ free[:size]
         precision = np.diagonal(own) if q.diagonal else own
         return type(q)._of(precision_mean=own @ mean, precision=precision), root
 
     def energy(free: np.ndarray) -> tuple[float, np.ndarray]:
-        if not (free[size:][kept[0] == kept[1]] > 0).all():
-            return np.inf, free
         there, root = member(free)
-        expected = evaluate(there)
-        factor = expected.gradient
-        along = free[:size]
-        bend = factor.times_precision(scale.T) @ scale
-        slope = scale.T @ (factor.precision_mean - factor.times_precision(there.mean))
-        logs = np.log(np.diagonal(root)).sum()
-        pull = (precision * (root @ root.T)).sum() / 2 + along @ precision @ along / 2
-        value = temperature * (pull - linear @ along - logs) - expected.value
-        by_mean = temperature * (precision @ along - linear) - slope
-        by_root = (temperature * precision + bend) @ root
-        by_root[np.diag_indices(size)] -= temperature / np.diagonal(root)
-        return float(value), np.concatenate([by_mean, by_root[kept]])
+        point, _ = _look(evaluate, there, cavity, temperature, admits, q, np.asarray(False))
+        slope = -temperature * point.direction
+        by_mean = scale.T @ slope_in_mean(there, slope)
+        by_root = -scale.T @ slope.times_precision(root.T).T
+        return float(point.value), np.concatenate([by_mean, by_root[kept]])
 
     start = np.concatenate([np.zeros(size), np.eye(size)[kept]])
     with np.errstate(all="ignore"):

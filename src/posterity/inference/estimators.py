@@ -7,7 +7,7 @@ conjugate factor, a quadrature and a Monte Carlo estimate have the same type.
 
 import abc
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -32,8 +32,6 @@ PREDICTOR_NODES = 64
 """Default number of nodes along a predictor."""
 NODES_LIMIT = 4096
 """Largest number of nodes of a refined sum."""
-MORE = 4
-"""Factor by which the nodes of a refined sum are more."""
 BLOCK = 32
 """Number of records that are evaluated together at all nodes. Their arrays stay in the processor's
 cache, and blocks of padding are left out."""
@@ -157,7 +155,9 @@ class Evaluator(Estimator):
         the difference between the two sums is at least the error of the first.
         """
 
-    def curved(self, model: Model, q: ExponentialFamily, records: Records) -> Curved:
+    def curved(
+        self, model: Model, q: ExponentialFamily, records: Records, *, otherwise: Flag = False
+    ) -> Curved:
         """Return the expectation and its derivatives in the means of Gaussian parts.
 
         Call it within ``jax.enable_x64(True)``.
@@ -165,7 +165,7 @@ class Evaluator(Estimator):
 
         def at(mean: Float[Real, " d"]) -> tuple[Any, Expectation]:
             moved = moved_to(q, mean)
-            expected = self.evaluate(model, moved, records)
+            expected = self.evaluate(model, moved, records, otherwise=otherwise)
             return slope_in_mean(moved, expected.gradient), expected
 
         mean = jnp.asarray(joint_mean(q))
@@ -176,10 +176,6 @@ class Evaluator(Estimator):
         """Return whether the expectation is a sum over nodes, and so depends on ``otherwise``."""
         del model, q, records
         return self.nodal
-
-    def finer(self) -> Self | None:
-        """Return an estimator with :data:`MORE` times the nodes, or None if there is none."""
-        return None
 
 
 class Exact(Estimator):
@@ -249,9 +245,15 @@ class Nodal(Evaluator):
         """The largest number of nodes of a refined sum."""
         return NODES_LIMIT
 
-    def finer(self) -> Self | None:
-        more = MORE * self.nodes
-        return None if more > self.limit else dataclasses.replace(self, nodes=more)
+    def finer(self, times: int = 4) -> Iterator[tuple[Self, int]]:
+        """Yield estimators with more and more nodes, up to :attr:`limit`, and the multiple of this
+        one's nodes that each has: so many ``times`` that of the one before, by which the error of a
+        kink falls to a half and that of a smooth function to nearly nothing.
+        """
+        more = times
+        while more * self.nodes <= self.limit:
+            yield dataclasses.replace(self, nodes=more * self.nodes), more
+            more *= times
 
     def _of_half(self, chances: Real, otherwise: Flag) -> Any:
         """Return the probabilities of the nodes; with ``otherwise``, of every other node only."""
@@ -321,43 +323,46 @@ class PredictorQuadrature(Nodal):
         self, model: PredictorModel, q: AnyGaussian, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
         """Return ``Σ E[ℓ]`` and its gradient, from ``Σ E[ℓ'] x`` and ``-Σ E[ℓ''] x xᵀ``."""
-        x, value, slope, bend = self._along(model, q, records, otherwise)
-        return Expectation(value, q.at_mean(slope @ x, q.gram(x, bend)))
+        return self._along(model, q, records, otherwise)[0]
 
-    def curved(self, model: PredictorModel, q: AnyGaussian, records: Records) -> Curved:
+    def curved(
+        self, model: PredictorModel, q: AnyGaussian, records: Records, *, otherwise: Flag = False
+    ) -> Curved:
         """Return the expectation with the whole curvature ``-Σ E[ℓ''] x xᵀ`` in the mean."""
-        x, value, slope, bend = self._along(model, q, records, False)
-        expected = Expectation(value, q.at_mean(slope @ x, q.gram(x, bend)))
+        expected, x, slope, bend = self._along(model, q, records, otherwise)
         return Curved(expected, slope @ x, gram(x, bend))
 
     def _along(
         self, model: PredictorModel, q: AnyGaussian, records: Records, otherwise: Flag
-    ) -> tuple[Any, Any, Any, Any]:
-        """Return ``x``, ``Σ E[ℓ]``, and per record ``E[ℓ']`` and ``-E[ℓ'']``, all weighted."""
+    ) -> tuple[Expectation, Any, Any, Any]:
+        """Return the expectation, ``x``, and per record ``E[ℓ']`` and ``-E[ℓ'']``, weighted."""
         x, y = records.data
         np_ = q.xp.np
         weights = records.weights
         x = x.astype(dtype_of(q), copy=False)
         mean, variance = q.predictor(x)
         by_default = self.nodes == PREDICTOR_NODES
-        if by_default and (known := model.predictor_expectation(mean, variance, y)) is not None:
-            value, slope, bend = known
-            return x, weights @ value, weights * slope, -weights * bend
-        deviation = np_.sqrt(variance)
-        epsilon, chances = normal_nodes(self.nodes, deviation.dtype)
-        chances = self._of_half(chances, otherwise)
-        sums = np_.stack([chances, chances * epsilon])
+        known = model.predictor_expectation(mean, variance, y) if by_default else None
+        if known is None:
+            deviation = np_.sqrt(variance)
+            epsilon, chances = normal_nodes(self.nodes, deviation.dtype)
+            chances = self._of_half(chances, otherwise)
+            sums = np_.stack([chances, chances * epsilon])
 
-        def along_nodes(mean: Real, deviation: Real, y: Real) -> Any:
-            # Shape (nodes, records): the fastest layout for a compiled sum over nodes.
-            predictor = mean + deviation * epsilon[:, None]
-            values, slopes = model.predictor_value_and_slope(predictor, y)
-            return chances @ values, *(sums @ slopes)
+            def along_nodes(mean: Real, deviation: Real, y: Real) -> Any:
+                # Shape (nodes, records): the fastest layout for a compiled sum over nodes.
+                predictor = mean + deviation * epsilon[:, None]
+                values, slopes = model.predictor_value_and_slope(predictor, y)
+                return chances @ values, *(sums @ slopes)
 
-        value, slope, bend = in_parts(along_nodes, (mean, deviation, y), self.nodes)
-        # If x = 0 the deviation is zero, and the curvature is later multiplied by zero.
-        bend = bend / np_.where(deviation > 0, deviation, 1.0)
-        return x, weights @ value, weights * slope, -weights * bend
+            value, slope, bend = in_parts(along_nodes, (mean, deviation, y), self.nodes)
+            # If x = 0 the deviation is zero, and the curvature is later multiplied by zero.
+            known = value, slope, bend / np_.where(deviation > 0, deviation, 1.0)
+        value, slope, bend = known
+        slope = weights * slope
+        bend = -weights * bend
+        expected = Expectation(weights @ value, q.at_mean(slope @ x, q.gram(x, bend)))
+        return expected, x, slope, bend
 
 
 class Sampling(Estimator):
@@ -390,7 +395,11 @@ class Reparameterization(Sampling):
         return q.reparameterized
 
     def __call__(self, model: Model, q: Any, records: Records, *, key: KeyArray) -> Any:
-        return _derived(q, lambda q: _draw(model, q, records, self.samples, key)[1].mean()).gradient
+        def mean(q: Any) -> Real:
+            draws = q.sample(key, (self.samples,))
+            return jax.vmap(model.total, (0, None))(draws, records).mean()
+
+        return _derived(q, mean).gradient
 
 
 class VariationalOnlineNewton(Sampling):
@@ -429,13 +438,6 @@ def _derived(q: Q, expectation: Callable[[Q], Real]) -> Expectation:
 
     value, slope = jax.value_and_grad(along)(jnp.asarray(q.natural_parameters))
     return Expectation(value, _natural(q, slope))
-
-
-def _draw(
-    model: Model, q: ExponentialFamily, records: Records, samples: int, key: KeyArray
-) -> tuple[Any, Real]:
-    z = q.sample(key, (samples,))
-    return z, jax.vmap(model.total, (0, None))(z, records)
 
 
 def _antithetic(q: AnyGaussian, samples: int, key: KeyArray) -> Real:

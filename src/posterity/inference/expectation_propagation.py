@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.arrays.search import newton
+from posterity.arrays.linear_algebra import root_of_range
+from posterity.arrays.search import newton, step_by_curvature
 from posterity.arrays.typing import Float
 from posterity.inference.descent import not_finite
 from posterity.models import LinearRegression, PersonalRegression, Records
@@ -54,6 +55,11 @@ class Normal(NamedTuple):
         return cls(linear, np.diag(precision) if law.diagonal else precision)
 
     @classmethod
+    def nothing(cls, size: int) -> "Normal":
+        """Return the factor of so many coordinates that tells nothing of them."""
+        return cls(np.zeros(size), np.zeros((size, size)))
+
+    @classmethod
     def matched(cls, mean: Vector, covariance: Matrix, *, diagonal: bool) -> "Normal":
         """Return the Gaussian with these moments, or with the covariance's diagonal only."""
         precision = np.linalg.inv(np.diag(np.diagonal(covariance)) if diagonal else covariance)
@@ -64,18 +70,25 @@ class Normal(NamedTuple):
         linear = self.linear + share * other.linear
         return Normal(linear, self.precision + share * other.precision)
 
-    def blurred(self, variance: Float[np.ndarray, "*m d"]) -> tuple["Normal", np.ndarray]:
+    def blurred(
+        self, variance: Float[np.ndarray, "*m d"], *, rounding: float = 1e-13
+    ) -> tuple["Normal", np.ndarray]:
         """Return the factor of ``c`` where ``β ~ N(c, D)`` has this one, and the log determinant of
         ``I + ΛD``. ``D`` has the diagonals ``variance``, whose leading axes come before those of
-        this Gaussian in the results.
+        this Gaussian in the results. A share ``rounding`` of Λ that stays where D is infinite is
+        taken for none.
         """
         own = np.flatnonzero(variance.any(tuple(range(variance.ndim - 1))))
         spread = variance[..., None, own]
         both = np.concatenate([self.precision, self.linear[..., None]], -1)
-        inner = np.eye(len(own)) + self.precision[..., own[:, None], own] * spread
-        solved = np.linalg.solve(inner, both[..., own, :])
-        left = both - (self.precision[..., own] * spread) @ solved
-        left[..., own, :] = solved  # the same, without the rounding of a difference
+        # By a root, so that what a singular Λ lacks is exactly nothing, however large D is.
+        root, inverse = root_of_range(self.precision[..., own[:, None], own])
+        inner = np.eye(len(own)) + (np.swapaxes(root, -1, -2) * spread) @ root
+        along = inverse @ both[..., own, :]
+        turned = np.swapaxes(along[..., :-1], -1, -2)
+        apart = both - turned @ along  # of the other coordinates alone, or rounding
+        apart = np.where(np.abs(apart) > rounding * np.abs(both), apart, 0.0)
+        left = apart + turned @ np.linalg.solve(inner, along)
         return Normal(left[..., -1], left[..., :-1]), np.linalg.slogdet(inner)[1]
 
     @property
@@ -171,8 +184,7 @@ class Likelihood:
         def step(beta: Vector) -> tuple[Vector, float]:
             slope, bend = self._derivatives(x @ beta)
             gradient = prior.linear - prior.precision @ beta + x.T @ slope
-            move = np.linalg.solve(prior.precision + (x.T * bend) @ x, gradient)
-            return move, float(gradient @ move)
+            return step_by_curvature(gradient, prior.precision + (x.T * bend) @ x)
 
         def value(beta: Vector) -> float:
             return self._posterior(prior, beta)
@@ -205,5 +217,7 @@ class Likelihood:
 
 
 def in_float64(model: Any) -> contextlib.AbstractContextManager[Any]:
-    """Return a context in which the model's functions of NumPy arrays compute in float64."""
-    return contextlib.nullcontext() if model.in_numpy else jax.enable_x64(True)
+    """Return a context in which the model's functions of NumPy arrays compute in float64, silently
+    where they overflow.
+    """
+    return np.errstate(all="ignore") if model.in_numpy else jax.enable_x64(True)

@@ -4,6 +4,7 @@ A diagonal Gaussian, or a Product of Gaussians, has no covariances between its p
 curvatures in all means jointly contain their dependence.
 """
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,17 @@ def moved_to(q: ExponentialFamily, mean: Float[Real, " d"]) -> Any:
     )
 
 
+def event_of(q: ExponentialFamily, vector: Float[Real, " d"]) -> Any:
+    """Return the event of these coordinates, those of all parts in one vector."""
+    return q.join_event(pieces(q, vector))
+
+
+def aside(q: ExponentialFamily, noise: Float[Real, " d"]) -> Any:
+    """Return the distribution with its mean moved to the event of this standard normal noise."""
+    pairs = zip(_parts(q), pieces(q, noise), strict=True)
+    return q.rebuild([part.translate(part.at_noise(own) - part.mean) for part, own in pairs])
+
+
 def slope_in_mean(q: ExponentialFamily, factor: ExponentialFamily) -> Float[Real, " d"]:
     """Return the slope in the means of ``q`` of a function with natural gradient ``factor``."""
     pairs = zip(_parts(q), _parts(factor), strict=True)
@@ -49,20 +61,17 @@ def slope_in_mean(q: ExponentialFamily, factor: ExponentialFamily) -> Float[Real
 
 def times_precision(q: ExponentialFamily, vector: Float[Real, "*n d"]) -> Float[Real, "*n d"]:
     """Return ``Λ v`` with the precision ``Λ`` of ``q``, also for each row of a matrix."""
-    pairs = zip(_parts(q), pieces(q, vector), strict=True)
-    return _lined_up([part.times_precision(own) for part, own in pairs])
+    return _by_part("times_precision", q, vector)
 
 
 def unwhitened(q: ExponentialFamily, slopes: Float[Real, "n d"]) -> Float[Real, "n d"]:
     """Convert slopes in the standard normal noise of events to slopes in events, by row."""
-    pairs = zip(_parts(q), pieces(q, slopes), strict=True)
-    return _lined_up([part.unwhitened(own) for part, own in pairs])
+    return _by_part("unwhitened", q, slopes)
 
 
 def whitened(q: ExponentialFamily, rows: Float[Real, "*n d"]) -> Float[Real, "*n d"]:
     """Return ``Sᵀ x`` for each row ``x``; their inner products are the covariances of ``x · z``."""
-    pairs = zip(_parts(q), pieces(q, rows), strict=True)
-    return _lined_up([part.whitened(own) for part, own in pairs])
+    return _by_part("whitened", q, rows)
 
 
 def precision_matrix(q: ExponentialFamily) -> Float[np.ndarray, "d d"]:
@@ -78,6 +87,11 @@ def pieces(q: ExponentialFamily, vector: Float[Real, "*n d"]) -> list[Any]:
 
 def _parts(q: ExponentialFamily) -> Any:
     return q.parts()
+
+
+def _by_part(method: str, q: ExponentialFamily, rows: Any) -> Any:
+    pairs = zip(_parts(q), pieces(q, rows), strict=True)
+    return _lined_up([operator.methodcaller(method, own)(part) for part, own in pairs])
 
 
 def _lined_up(vectors: list[Any]) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from posterity.arguments import at_least
+from posterity.arrays.linear_algebra import outer
 from posterity.arrays.tree import static
 from posterity.arrays.typing import Float
 from posterity.errors import ParameterError, UsageError
@@ -256,9 +257,8 @@ class _Site:
             return 0.0
         deviation = np.sqrt(np.diagonal(self.spread.covariance))
         law = self.coefficients
-        zero = np.zeros((len(self.own), len(self.own)))
-        shared = Normal(0 * law.mean, 0 * law.precision)
-        spread = Normal(zero[0], zero)
+        shared = Normal.nothing(len(law.linear))
+        spread = Normal.nothing(len(self.own))
         for away in (EFFORT.aside * deviation, -EFFORT.aside * deviation):
             place = self.spread.mean + away
             try:
@@ -344,11 +344,12 @@ def marginal(
     within = own[:, None], own
     w = shrunk.precision[:, *within]
     u = pull[:, own]
-    second = u[:, :, None] * u[:, None, :] + around[:, *within]
+    second = outer(u) + around[:, *within]
     own_variance = variance[:, own]
     slope = own_variance * np.diagonal(second - w, axis1=1, axis2=2)
-    both = own_variance[:, :, None] * own_variance[:, None, :]
-    curvature = both * (2 * w**2 - 4 * second * w) + 2 * slope[:, :, None] * np.eye(len(own))
+    curvature = outer(own_variance) * (2 * w**2 - 4 * second * w) + 2 * slope[:, :, None] * np.eye(
+        len(own)
+    )
     linear = pull + shrunk.precision @ mean
     return Marginal(value / 2, slope, curvature, linear, shrunk.precision)
 
@@ -363,7 +364,7 @@ def own_law(
     coefficients = Normal.of(shared.coefficients)
     own = np.array(model.personal)
     size = len(coefficients.linear)
-    message = Normal(np.zeros(size), np.zeros((size, size)))
+    message = Normal.nothing(size)
     if records is not None and records.size:
         covariance = coefficients.covariance
         covariance[own, own] += np.exp(2 * shared.log_spread.mean)

@@ -17,7 +17,7 @@ import scipy
 from scipy.special import chdtri, ndtr
 
 from posterity.arguments import BETWEEN
-from posterity.arrays.linear_algebra import pseudo_inverse
+from posterity.arrays.linear_algebra import outer, pseudo_inverse, symmetric
 from posterity.arrays.typing import Float
 from posterity.families import Gaussian, Mixture, Product
 from posterity.families.formulas import NORMAL
@@ -133,10 +133,10 @@ def population(prior: Any, posterior: Any, factors: Sequence[Any], own: Any) -> 
     spreads; and, with ``draws`` 0, if factors come from very different spreads, as early in a run.
     """
     s = Normal.of(posterior.log_spread)
-    every = messages(posterior, factors, own)
+    every: Any = messages(posterior, factors, own)
     if any(message is None for message in every):
         return Population(posterior, 0.0)
-    found = [message for message in every if message is not None and message.precision.any()]
+    found = [message for message in every if message.precision.any()]
     before = Normal.of(prior.coefficients), Normal.of(prior.log_spread)
     called = names_of(posterior)
     names = called.get(BLOCKS[0], ()), called.get(BLOCKS[1], ())
@@ -201,8 +201,8 @@ def law_of(at: Nodes, names: tuple[tuple[str, ...], tuple[str, ...]]) -> Product
     laws = {}
     shared = (mean, covariance), _moments(at.weights, at.log_spread)
     for name, (centre, spread), own in zip(BLOCKS, shared, names, strict=True):
-        symmetric = (spread + spread.T) / 2  # up to rounding it is
-        laws[name] = with_names(Gaussian.from_standard(centre, symmetric), {"": own} if own else {})
+        law = Gaussian.from_standard(centre, symmetric(spread))
+        laws[name] = with_names(law, {"": own} if own else {})
     return Product(laws)
 
 
@@ -211,8 +211,8 @@ def messages(posterior: Any, factors: Sequence[Any], own: Any) -> list[Normal | 
     c = Normal.of(posterior.coefficients)
     s = Normal.of(posterior.log_spread)
     nodes, chances = grids(len(own))[0]
-    variance = np.zeros((len(nodes), len(c.linear)))
-    variance[:, own] = np.exp(2 * (s.mean + nodes @ np.linalg.cholesky(s.covariance).T))
+    log_spread = s.mean + nodes @ np.linalg.cholesky(s.covariance).T
+    variance = variances(log_spread, own, len(c.linear))
     given = [Normal.of(factor.coefficients) for factor in factors]
     return [message_of(one, variance, chances) if one.precision.any() else one for one in given]
 
@@ -226,7 +226,7 @@ def message_of(
     such message, because the factor was computed under very different spreads.
     """
     unit = 1 / np.sqrt(np.maximum(np.diagonal(factor.precision), np.finfo(float).tiny))
-    values, vectors = np.linalg.eigh(factor.precision * unit * unit[:, None])
+    values, vectors = np.linalg.eigh(factor.precision * outer(unit))
     kept = values > values[-1] * 1e-10
     basis = vectors[:, kept] / unit[:, None]  # Λ has the factor's range
     between = np.einsum("ia,mi,ib->mab", basis, variance, basis)
@@ -270,7 +270,7 @@ def _newton(
         operators[0], left.ravel(), rtol=EFFORT.exact, maxiter=EFFORT.turns, M=operators[1]
     )
     step = found[0].reshape(left.shape)
-    return (step + step.T) / 2
+    return symmetric(step)
 
 
 class Integrated(NamedTuple):
@@ -321,8 +321,7 @@ def _integrated(
 ) -> Integrated:
     given, lost = Normal(messages.linear, messages.precision).blurred(variance[:, None, :])
     pull, shrunk = given
-    total = before.precision + shrunk.sum(1)
-    total = (total + np.swapaxes(total, 1, 2)) / 2
+    total = symmetric(before.precision + shrunk.sum(1))
     ahead = before.linear + pull.sum(1)
     covariance = np.linalg.inv(total)
     mean = (covariance @ ahead[..., None])[..., 0]
@@ -349,7 +348,7 @@ def laws_at(
 ) -> tuple[Float[np.ndarray, "m d"], Float[np.ndarray, "m d d"]]:
     """Return mean and covariance of a site's coefficients at each of the nodes."""
     deviation = np.exp(at.log_spread)
-    both = deviation[:, :, None] * deviation[:, None, :]
+    both = outer(deviation)
     inner = np.eye(len(own)) + message.precision[np.ix_(own, own)] * both
     left = np.linalg.inv(inner / both)  # the covariance of β - c given c
     along = np.tile(np.eye(at.mean.shape[1]), (len(at.mean), 1, 1))  # dβ / dc
@@ -358,7 +357,7 @@ def laws_at(
     mean[:, own] += left @ message.linear[own]
     covariance = along @ at.covariance @ np.swapaxes(along, 1, 2)
     covariance[:, own[:, None], own] += left
-    return mean, (covariance + np.swapaxes(covariance, 1, 2)) / 2
+    return mean, symmetric(covariance)
 
 
 def thinned(at: Nodes, most: int = 128) -> Nodes:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from posterity.families import ExponentialFamily
-from posterity.inference.joint import pieces
+from posterity.inference.joint import event_of
 from posterity.models import Model, Records
 from posterity.models.nodes import AXES
 from posterity.runtime.lazy import jax, jnp
@@ -85,7 +85,7 @@ def predictors_of(model: Model, q: ExponentialFamily, records: Records) -> Predi
 
     def alone(z: Any, *record: Any) -> Any:
         one = jax.tree.unflatten(tree, [leaf[None] for leaf in record])
-        (value,) = model.log_likelihood(q.join_event(pieces(q, z)), one)
+        (value,) = model.log_likelihood(event_of(q, z), one)
         return value
 
     like = [jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype) for leaf in leaves]
@@ -184,13 +184,10 @@ def _cut(
     used = {alike.get(own, own) for own in used}
     for own in sorted(used - {z}, reverse=True):
         others = used - {own}
-        if z in others or not _needs(z, _needed(steps, {own}, others)):
+        alone = _needed(steps, {own}, others)
+        if z in others or not any(z in arguments for _, arguments, _ in alone):
             used = others
     return [(own, shapes[own]) for own in sorted(used)]
-
-
-def _needs(place: int, steps: Sequence[Step]) -> bool:
-    return any(place in arguments for _, arguments, _ in steps)
 
 
 def _is_affine(equation: Any, arguments: Sequence[int], affine: set, predictors: set) -> bool:
@@ -200,11 +197,9 @@ def _is_affine(equation: Any, arguments: Sequence[int], affine: set, predictors:
     known = bool(predictors & {*arguments})
     if name in ("add", "sub", "add_any"):
         return len(affine & {*arguments}) > 1 or not known
-    if name in CONTRACTIONS:
-        return sum(own) == 1
-    if known:
+    if known and name not in CONTRACTIONS:
         return False
-    if name == "mul":
+    if name in (*CONTRACTIONS, "mul"):
         return sum(own) == 1
     if name in ("div", *SHAPES):
         floats = all(jnp.issubdtype(v.aval.dtype, jnp.floating) for v in equation.outvars)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from posterity.arrays.linear_algebra import one_thread, pseudo_inverse
+from posterity.arrays.linear_algebra import one_thread, pseudo_inverse, symmetric
 from posterity.arrays.typing import Float
 from posterity.artifact.registry import register
 from posterity.errors import StructureError, UsageError
@@ -192,8 +192,7 @@ class Effects:
     @property
     def _nothing(self) -> Normal:
         """The message of a site without records."""
-        size = len(self.names)
-        return Normal(np.zeros(size), np.zeros((size, size)))
+        return Normal.nothing(len(self.names))
 
     @property
     def _ahead(self) -> Any:
@@ -261,7 +260,7 @@ class Effects:
         ahead = self._loss(place + aside)[1]
         behind = self._loss(place - aside)[1]
         bend = (ahead - behind) @ root / (2 * step)
-        values, vectors = np.linalg.eigh((bend + bend.T) / 2)
+        values, vectors = np.linalg.eigh(symmetric(bend))
         wide = vectors / np.sqrt(np.maximum(values, 1.0))  # at most as wide as the prior
         return place, root @ wide
 

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
@@ -34,7 +34,7 @@ from posterity.inference.descent import (
     fisher_length,
     safe_step,
 )
-from posterity.inference.estimators import Estimator, Evaluator, Exact
+from posterity.inference.estimators import Estimator, Evaluator, Exact, Nodal
 from posterity.models import Model, PredictorModel, Records
 from posterity.runtime.jax_loaded import is_jax
 from posterity.runtime.lazy import jax, jnp
@@ -411,7 +411,7 @@ class LocalUpdate(Setting):
         end = descend(evaluate, q, cavity, rough=rough, **about)
         convex = numpy and along and model.known_optima == "one" and q.event_size <= ROOTS
         if convex and most and end.finite and end.residual > SLOW and not end.ahead:
-            there = convex_end(evaluate, end.q, cavity, self.temperature)
+            there = convex_end(evaluate, end.q, cavity, self.temperature, model.admits)
             end = descend(evaluate, there, cavity, **about)
         at = end.best.at
         energy = end.best.value / self.temperature
@@ -453,10 +453,14 @@ class LocalUpdate(Setting):
         plain = {"batch_size": None, "dtype": "float64", "domain": estimator.domain}
         return dataclasses.replace(self, estimator=estimator, steps=LOOKS, rate=None, **plain)
 
-    def finer(self) -> "LocalUpdate | None":
-        """Return the update with more nodes, or None if there is none."""
-        finer = self.estimator.finer() if isinstance(self.estimator, Evaluator) else None
-        return None if finer is None else dataclasses.replace(self, estimator=finer)
+    def refinements(self) -> "Iterator[tuple[LocalUpdate, int]]":
+        """Yield the update itself, then with more and more nodes, if there are any, and the
+        multiple of its nodes that each has.
+        """
+        yield self, 1
+        if isinstance(self.estimator, Nodal):
+            for estimator, work in self.estimator.finer():
+                yield dataclasses.replace(self, estimator=estimator), work
 
     def direction(
         self, model: Model, q: Q, factor: Q, records: Records, *, key: KeyArray | None

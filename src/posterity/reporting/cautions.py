@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from posterity.families.names import names_of
 from posterity.fusion.blocks import Block
 from posterity.fusion.groups import Groups, different
 from posterity.ledger import Ledger
@@ -43,7 +42,7 @@ def notes_of_federation(
     if not posterior.gaussian:
         return
     sd = np.sqrt(posterior.marginal_variance)
-    yield from notes_of_prior(names_of(posterior)[""], posterior.mean, sd, ledger.prior)
+    yield from notes_of_prior(posterior.names, posterior.mean, sd, ledger.prior)
     yield from contradiction(ledger)
 
 
@@ -63,7 +62,7 @@ def cautions_of_federation(
     known = {site: own for site, own in data.items() if own is not None and len(own[0])}
     if not posterior.gaussian or not known:
         return {}
-    names = names_of(posterior)[""]
+    names = posterior.names
     x, y = map(np.concatenate, zip(*known.values(), strict=True))
     third = third_of(model, (x, y), posterior)
     shared = [*cautions(recipe, names, (x, y), posterior, third, alike=FINITE)]
@@ -92,7 +91,7 @@ def contradiction(ledger: Ledger, level: float = 1e-9) -> Iterator[str]:
     if ledger.posterior.diagonal:
         return
     prior: Any = ledger.prior
-    names = names_of(prior).get("", ())
+    names = prior.names
     laws = {site: prior + ledger.factor(site) for site in ledger.sites}
     proper = {site: law for site, law in laws.items() if np.all(law.is_proper())}
     if len(proper) > 1:

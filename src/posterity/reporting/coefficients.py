@@ -328,7 +328,7 @@ def _table(estimates: Estimates, effects: Mapping[str, Effect]) -> Markup:
         exact = digits(row.low, row.high)
         ends = f"{shown(row.low, exact)} to {shown(row.high, exact)}"
         ratio = _ratio(row, effect_of(effects, row))
-        cells = [row.label, shown(row.mean, exact), shown(row.sd), ends, ratio]
+        cells = [row.label, shown(row.mean, exact), row.sd, ends, ratio]
         rows.append(cells[: len(headers)])
     return table("All numbers of the posterior", headers, rows, whole.size - len(rows))
 

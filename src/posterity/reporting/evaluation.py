@@ -41,7 +41,7 @@ def section(
     recipe = recipe_in(provenance)
     if recipe is None and not is_student(value):
         raise StructureError(
-            found=f"records in {str(path)!r}, and a {type(value).__name__} that does not say what "
+            found=f"records in '{path}', and a {type(value).__name__} that does not say what "
             "it predicts",
             expected="a regression with its recipe, as posterity fit writes it, or a student",
         )
@@ -51,7 +51,7 @@ def section(
     result, _ = found.scores(level)
     told = [f"On {result['records']:,} records of {path.name}", *found.notes]
     rows = [
-        [name, shown(result[key]), meaning]
+        [name, result[key], meaning]
         for key, (name, meaning) in MEANINGS.items()
         if result.get(key) is not None
     ]

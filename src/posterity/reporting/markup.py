@@ -5,6 +5,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import NamedTuple, Self
 
 from posterity.reporting.layout import LAYOUT
@@ -187,16 +188,24 @@ def table(
     Of more rows than the page's layout allows, the first are shown.
     """
     rows = list(rows)
-    hidden += max(len(rows) - LAYOUT.rows, 0)
+    hidden += len(rows[LAYOUT.rows :])
     head = tag("tr", *(tag("th", name, scope="col") for name in headers))
-    body = [
-        tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:]))
-        for row in rows[: LAYOUT.rows]
-    ]
+    body = []
+    for row in rows[: LAYOUT.rows]:
+        first, *others = map(_cell, row)
+        cells = (tag("td", cell) for cell in others)
+        body.append(tag("tr", tag("th", first, scope="row"), *cells))
     if hidden > 0:
         more = tag("td", f"and {hidden:,} more", colspan=len(headers))
         body.append(tag("tr", more))
     return scrolling(caption, head, body, class_=class_)
+
+
+def _cell(value: object) -> object:
+    """Return a number, or None, as its text; markup and texts as they are."""
+    if isinstance(value, Integral):
+        return f"{value:,}"
+    return shown(value) if value is None or isinstance(value, float) else value
 
 
 def scrolling(caption: str, head: Markup, body: Iterable[Markup], **attributes: object) -> Markup:

@@ -291,7 +291,7 @@ class _Page:
             ]
         if known:
             rows = [
-                [n, one.about.kind, f"{one.about.bytes:,}", tag("code", one.about.digest)]
+                [n, one.about.kind, one.about.bytes, tag("code", one.about.digest)]
                 for n, one in zip(names, known, strict=True)
                 if one.about is not None
             ]

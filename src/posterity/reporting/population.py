@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from posterity.families.marginals import Table
@@ -113,18 +114,7 @@ def in_words(population: Mapping[str, Any]) -> list[str]:
 
 def section(population: Mapping[str, Any]) -> list[Markup]:
     """Return a page's section: sentences, and a table of sites' own and shrunken estimates."""
-    rows = [
-        [
-            row["site"],
-            row["name"],
-            *(_text(row[key]) for key in ("estimate", "error", "mean", "sd")),
-        ]
-        for row in population["sites"]
-    ]
+    rows = map(itemgetter("site", "name", "estimate", "error", "mean", "sd"), population["sites"])
     headers = ["Site", "Coefficient", "Own estimate", "Its error", "Shrunken", "Its sd"]
     title = "Each site's own estimate, and what it is in the light of the others"
     return [*map(paragraph, in_words(population)), table(title, headers, rows)]
-
-
-def _text(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"

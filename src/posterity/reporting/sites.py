@@ -118,14 +118,13 @@ def influence(summary: Summary, records: Mapping[str, Any], away: Contradictions
         share = 0.0 if site.nats is None or not most else min(site.nats / most, 1.0)
         bar = tag("rect", width=f"{100 * share:.2f}%", height=14, y=2, rx=2)
         far = away.apart.get(site.name)
-        number = counts[site.name]
         cells: list[object] = [
             site.name,
             tag("svg", bar, aria_hidden="true"),
-            shown(site.nats),
-            "–" if site.most is None else f"{site.most.label} ({signed(site.most.by)} sd)",
-            "–" if far is None else f"{far.deviations:.1f} ({far.where})",
-            "–" if number is None else f"{number:,.0f}",
+            site.nats,
+            None if site.most is None else f"{site.most.label} ({signed(site.most.by)} sd)",
+            None if far is None else f"{far.deviations:.1f} ({far.where})",
+            counts[site.name],
         ]
         rows.append(cells[: len(headers)])
     caption = "Information that each site adds to the prior and all other sites"
@@ -222,8 +221,8 @@ def components(summary: Summary) -> list[Markup]:
             mean = [] if one.mean is None else np.asarray(one.mean).ravel()[:6].tolist()
             top = ", ".join(f"{word} {shown(p, 2)}" for word, p in one.top[:6])
             means = ", ".join(shown(value, 3) for value in mean)
-            rows.append([one.name, shown(one.weight), shown(one.weight_sd), top, means])
-        kept = [k for k in range(5) if not k or any(row[k] not in ("", "–") for row in rows[1:])]
+            rows.append([one.name, one.weight, one.weight_sd, top, means])
+        kept = [k for k in range(5) if not k or any(row[k] not in ("", None) for row in rows[1:])]
         headers, *rows = ([row[k] for k in kept] for row in rows)
         what = f"{count(len(own), kind)}{f' of {block}' if block else ''}"
         parts.append(table(what, headers, rows))
@@ -233,9 +232,9 @@ def components(summary: Summary) -> list[Markup]:
             [
                 ", ".join(filter(None, (one.block, one.member, str(one.number)))),
                 one.kind,
-                f"{one.weights:,}",
-                shown(one.size),
-                shown(one.sd),
+                one.weights,
+                one.size,
+                one.sd,
                 f"{100 * one.sure:.0f} %",
             ]
             for one in summary.layers

@@ -102,7 +102,7 @@ def read(source: object) -> Source:
         visits: Any = getattr(value, "trace", ()) if kind == "Run" else ()
         return Source(name, value, about, tuple(visits))
     raise StructureError(
-        found=f"a {kind}" if about is None else f"a {about.kind} in {str(source)!r}",
+        found=f"a {kind}" if about is None else f"a {about.kind} in '{source}'",
         expected="a posterior, a ledger, a receipt, a student, the result of a verb, or a path",
         fix="Pass what a verb returned, or the path of a file that posterity wrote; see what is in "
         "a file by posterity inspect FILE.",
@@ -114,11 +114,10 @@ def _checkpoint(path: Path, value: dict[str, Any], about: Inspection) -> Source:
 
     try:
         position = json.loads(about.provenance["federate"])["position"]
-        trace = value.get("trace")
-        visits = () if trace is None else visits_of(trace, position["errors"])
+        visits = visits_of(value["trace"])
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ArtifactError(
-            found=f"a checkpoint {str(path)!r} that cannot be read ({error!r})",
+            found=f"a checkpoint '{path}' that cannot be read ({error!r})",
             expected="a file that posterity federate keeps beside its output",
             fix="Name the ledger that it wrote in place of it.",
         ) from error

@@ -72,8 +72,7 @@ def _plate(plate: Any, scale: Any) -> list[Markup]:
         members = matches.members(place)
         margins = np.asarray(plate.margins[site], float)
         for local, fused in enumerate(plate.matching[site]):
-            where = "–" if fused < 0 else str(fused)
-            listing.append([site, str(local), where, shown(float(margins[local]))])
+            listing.append([site, local, None if fused < 0 else int(fused), margins[local]])
         if place >= LAYOUT.cells:
             continue
         cells = []
@@ -104,9 +103,8 @@ def _plate(plate: Any, scale: Any) -> list[Markup]:
         parts.append(paragraph(f"Part of another component of their own site: {'; '.join(told)}."))
     evidence = sorted(plate.components_evidence.items())
     if len(evidence) > 1:
-        others = [[str(number), shown(nats)] for number, nats in evidence]
         caption = "Other numbers of components, and by how many nats each is worse"
-        parts.append(table(caption, ["Components", "Nats worse"], others))
+        parts.append(table(caption, ["Components", "Nats worse"], evidence))
     return parts
 
 
@@ -129,7 +127,7 @@ def federation(source: Source) -> list[Markup]:
         parts.append(paragraph(f"{text}: {last.error or last.outcome}.", class_="note"))
     outcomes = Counter((visit.site, visit.outcome) for visit in visits)
     kinds = sorted({outcome for _, outcome in outcomes})
-    rows = [[site, *(f"{outcomes[site, kind]:,}" for kind in kinds)] for site in sites]
+    rows = [[site, *(outcomes[site, kind] for kind in kinds)] for site in sites]
     headers = ["Site", *(kind.capitalize() for kind in kinds)]
     parts.append(table("Visits by site and outcome", headers, rows))
     return parts
@@ -183,8 +181,8 @@ def pursuit(result: Any) -> list[Markup]:
     headers = ["Components", "ELBO", "Standard error", "Gain", "Weight", "Effective components"]
     rows = [
         [
-            str(row.components),
-            shown(row.elbo),
+            row.components,
+            row.elbo,
             shown(row.standard_error, 2),
             shown(row.gain, 3),
             "all polished" if math.isnan(row.alpha) else shown(row.alpha, 3),
@@ -217,7 +215,7 @@ def distillation(result: Any) -> list[Markup]:
     goal = through(across, up, [(across.low, tolerance), (across.high, tolerance)])
     series = [Series("Gap", steps, gaps, tips=tips)]
     drawing = chart("How far the student is from its teacher", across, up, series, goal)
-    rows = [[f"{row.step:,}", shown(row.gap, 3)] for row in trace]
+    rows = [[row.step, shown(row.gap, 3)] for row in trace]
     numbers = table("Step by step", ["Step", "Nats"], rows)
     caption = "Nats between the predictions of student and teacher; dashed is the tolerance."
     return [*parts, figure(drawing, caption, numbers)]
@@ -231,16 +229,17 @@ def student(value: Any, columns: Sequence[str]) -> list[Markup]:
         "with their uncertainty. No site can be removed from it: to forget one, distill again from "
         "the ledger without it."
     )
-    rows = [["Network", value.summary], ["Weights", f"{value.size:,}"]]
-    rows += [["Predicts", f"{head.likelihood}, {count(head.targets, 'target')}"]]
-    rows += [["Separates epistemic uncertainty", "yes" if head.split else "no"]]
-    if head.noise_variance is not None:
-        rows.append(["Noise variance", shown(head.noise_variance)])
-    if np.isfinite(head.degrees):
-        rows.append(["Degrees of freedom of new values' t law", shown(head.degrees)])
-    rows.append(
-        ["Detects inputs outside its training range", "yes" if value.domain is not None else "no"]
-    )
+    degrees = head.degrees if np.isfinite(head.degrees) else None
+    told = {
+        "Network": value.summary,
+        "Weights": value.size,
+        "Predicts": f"{head.likelihood}, {count(head.targets, 'target')}",
+        "Separates epistemic uncertainty": "yes" if head.split else "no",
+        "Noise variance": head.noise_variance,
+        "Degrees of freedom of new values' t law": degrees,
+        "Detects inputs outside its training range": "no" if value.domain is None else "yes",
+    }
+    rows = [row for row in told.items() if row[1] is not None]
     parts = [paragraph(text), table("The student", ["What", "Which"], rows)]
     domain = value.domain
     scaling = value.scaling
@@ -249,9 +248,9 @@ def student(value: Any, columns: Sequence[str]) -> list[Markup]:
         scale = np.ravel(scaling.x_scale)
         low, high = (np.asarray(end).ravel() for end in (domain.low, domain.high))
         if len(low) == len(columns) == len(shift):
-            ends = zip(columns, shift + scale * low, shift + scale * high, strict=True)
-            rows = [[name, shown(float(a)), shown(float(b))] for name, a, b in ends]
-            parts.append(table("Range of its training inputs", ["Column", "From", "To"], rows))
+            sides = ((shift + scale * end).tolist() for end in (low, high))
+            ends = zip(columns, *sides, strict=True)
+            parts.append(table("Range of its training inputs", ["Column", "From", "To"], ends))
     elif columns:
         parts.append(paragraph(f"Columns: {', '.join(columns[:100])}."))
     return parts

@@ -79,7 +79,7 @@ def design(
     if not cells.rows and not (empty and (dropped or not predicting)):
         why = f", {dropped} {DROPPED}" if dropped else ""
         raise StructureError(
-            found="; ".join([f"no records in {str(path)!r}{why}", *strange]),
+            found="; ".join([f"no records in '{path}'{why}", *strange]),
             expected="at least one",
         )
     lines = np.asarray(cells.lines)
@@ -105,7 +105,7 @@ def design(
     sizes = abs(x).max(0, initial=0)
     if not sizes.max(initial=0) <= LARGEST:
         raise ParameterError(
-            found=f"{sizes.max():.3g} in column {names[int(np.argmax(sizes))]!r} of {str(path)!r}",
+            found=f"{sizes.max():.3g} in column {names[np.argmax(sizes)]!r} of '{path}'",
             expected=f"numbers up to {LARGEST:g}",
             fix="Change units: --scale NAME=VALUE.",
         )
@@ -215,7 +215,7 @@ def _made(
         least = {"log1p": -1.0, "sqrt": -np.finfo(float).tiny, "exp": -np.inf, "abs": -np.inf}
         inside = own > least.get(kind, 0.0)
     if not inside.all():
-        at = int(np.argmin(inside))
+        at = np.argmin(inside)
         raise table_error(
             cells.path,
             f"{own[at]:g} in line {cells.lines[at]}, column {name!r}",
@@ -253,8 +253,8 @@ def _check_target(design: Design, recipe: Recipe, path: Path) -> None:
     y, (holds, expected) = design.y, TARGETS.get(recipe.model, (None, ""))
     if y is None or holds is None or (right := holds(y)).all():
         return
-    at = int(np.argmin(right))
+    at = np.argmin(right)
     raise ParameterError(
-        found=f"{y[at]:g} in line {design.lines[at]} of target {recipe.target!r} in {str(path)!r}",
+        found=f"{y[at]:g} in line {design.lines[at]} of target {recipe.target!r} in '{path}'",
         expected=expected,
     )

@@ -101,18 +101,17 @@ def arranged(
     columns = in_one_order(tables, wanted, target, regression and not leading)
     names = columns.names
     size = getattr(prior, "own_size", 0)
-    if regression and names and size != len(names) and not by_column(prior, len(names)):
-        raise StructureError(  # as the library does, without the names
-            found=f"a prior of {size} coefficients for {len(names)} columns {some(names)}",
-            expected="a coefficient for each column, in this order",
-            fix="Use a prior of this size; if one column is the target, set model.target.",
-        )
-    if recipe and recipe.model == "multinomial" and names != (of_classes := recipe.coefficients()):
-        raise StructureError(
-            found=f"a prior or ledger of coefficients {some(names)}",
-            expected=f"those of each class in the model's order, {some(of_classes)}",
-        )
-    order = dict.fromkeys(by_column(prior, len(names)), names)
+    by_columns = by_column(prior, len(names))
+    unfit = regression and names and size != len(names) and not by_columns
+    found = f"a prior of {size} coefficients for {len(names)} columns {some(names)}"
+    fix = "Use a prior of this size; if one column is the target, set model.target."
+    of_classes = recipe.coefficients() if recipe and recipe.model == "multinomial" else names
+    in_turn = f"those of each class in the model's order, {some(of_classes)}"
+    StructureError.check(
+        (unfit, found, "a coefficient for each column, in this order", fix),
+        (of_classes != names, f"a prior or ledger of coefficients {some(names)}", in_turn),
+    )
+    order = dict.fromkeys(by_columns, names)
     prior = with_columns(ordered(prior, order, "the prior", "the records"), names)
     if recipe and given and not recipe.own:
         recipe = dataclasses.replace(recipe, prior_sd={}, prior=prior_digest(prior))

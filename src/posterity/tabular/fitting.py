@@ -101,7 +101,7 @@ class Fit:
             known[self.recipe.spread or ""] = self.spread
         if self.spare is not None:
             known["spare"] = count(self.spare)
-        names = names_of(self.ledger.posterior).get("", ())
+        names = self.ledger.posterior.names
         if self.third is not None:
             known["third"] = listed(self.third, names)
         if self.cautions:
@@ -177,19 +177,19 @@ def imputed(fits: Sequence[Fit]) -> Fit:
     first = fits[0]
     count = len(fits)
     posteriors: list[Any] = [own.ledger.posterior for own in fits]
-    if len({own.recipe.canonical() for own in fits}) > 1:
-        raise UsageError(
-            found=f"tables of columns {'; '.join(str(list(f.recipe.columns or ())) for f in fits)}",
-            expected="the same columns in each imputed table (--columns A,B)",
-        )
+    columns = "; ".join(str(list(own.recipe.columns or ())) for own in fits)
+    alike = len({own.recipe.canonical() for own in fits}) == 1
     full = all(q.gaussian and not q.diagonal for q in posteriors)
-    if not full or not all(np.array_equal(own.kept, first.kept) for own in fits):
-        raise UsageError(
-            found=f"tables of {', '.join(str(own.records) for own in fits)} records, or a "
-            f"posterior {posteriors[0]!r}",
-            expected="the same records in each imputed table, and a full Gaussian",
-        )
-    names = names_of(posteriors[0])[""]
+    whole = full and all(np.array_equal(own.kept, first.kept) for own in fits)
+    numbers = ", ".join(str(own.records) for own in fits)
+    found = f"tables of {numbers} records, or a posterior {posteriors[0]!r}"
+    same = "the same columns in each imputed table (--columns A,B)"
+    each = "the same records in each imputed table, and a full Gaussian"
+    UsageError.check(
+        (not alike, f"tables of columns {columns}", same),
+        (not whole, found, each),
+    )
+    names = posteriors[0].names
     posteriors = [in_order(q, {"": names}, "a table", "the first") for q in posteriors]
     means = np.stack([q.mean for q in posteriors])
     away = means - means.mean(0)
@@ -199,7 +199,7 @@ def imputed(fits: Sequence[Fit]) -> Fit:
     prior, (site,) = first.ledger.prior, first.ledger.sites
     ledger = Ledger.of_site(site, prior=prior, posterior=pooled.named(names))
     share = np.diagonal((1 + 1 / count) * between) / np.diagonal(pooled.covariance)
-    worst = int(np.argmax(share))
+    worst = np.argmax(share)
     note = (
         f"{count} imputed tables are combined by Rubin's rules: missing values account for "
         f"{share[worst]:.0%} of the variance of {names[worst]!r}, and for less of others"
@@ -319,10 +319,9 @@ def prior_of(names: tuple[str, ...], recipe: Recipe, known: Any) -> Any:
     if known is None:
         known_names = {"", *names, *recipe.shared.coefficients()}
         unknown = [name for name in recipe.prior_sd if name not in known_names]
-        if unknown:
-            raise UsageError(
-                found=f"--prior-sd for {unknown[0]!r}", expected=f"coefficients among {some(names)}"
-            )
+        UsageError.check(
+            (unknown, f"--prior-sd for {unknown}", f"coefficients among {some(names)}")
+        )
         sd = np.array(recipe.deviations())
         if recipe.family == "diagonal":
             return DiagonalGaussian.from_standard(np.zeros(len(sd)), sd**2).named(names)
@@ -330,7 +329,7 @@ def prior_of(names: tuple[str, ...], recipe: Recipe, known: Any) -> Any:
     kind = DiagonalGaussian if recipe.family == "diagonal" else Gaussian
     if not isinstance(known, kind) or not names_of(known):
         raise StructureError(
-            found=f"a prior {known!r} with names {some(list(names_of(known).get('', ())))}",
+            found=f"a prior {known!r} with names {some(names_of(known).get('', ()))}",
             expected=f"a {kind.__name__} with a name for each of {some(recipe.stratified.names)}",
             fix="Name its coefficients: posterity.save(prior.named([...]), path).",
         )

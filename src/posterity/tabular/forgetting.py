@@ -75,8 +75,7 @@ def without_records(
     whole = ledger.update(site, fitted(None).ledger.factor(site), independent=True)
     if not _same(whole.factor(site), ledger.factor(site), rounding):
         raise UsageError(
-            found=f"table {str(table)!r}, which is not what the factor of site {site!r} was "
-            "fitted to",
+            found=f"table '{table}', which is not what the factor of site {site!r} was fitted to",
             expected="the table of the records that it is of, without those that left before",
             fix="Check --site and the table; delete from a copy of it the records that left "
             "before, or take several out of the first ledger at once (--record NAME=A,B).",
@@ -90,25 +89,23 @@ def without_records(
 def _recipe_of(ledger: Ledger, provenance: Mapping[str, str], site: str) -> Recipe:
     """Return the recipe by which a site's factor can be fitted again; a StructureError if none."""
     recipe = recipe_in(provenance)
-    if site not in ledger.sites:
-        raise StructureError(
-            found=f"a ledger of {some(list(ledger.sites))}, without site {site!r}",
-            expected="one of its sites",
-        )
-    if recipe is None or recipe.own or "" not in names_of(ledger.prior):
-        raise StructureError(
-            found=f"a ledger {'without' if recipe is None else 'with'} a recipe"
-            f"{'' if recipe is None else ', whose coefficients differ by site'}",
-            expected="the recipe of coefficients that sites share",
-            fix="Fit the site again without the records (posterity fit), and fuse or federate all "
-            "again, with --personal or --own if it was.",
-        )
-    if not ledger.independent:
-        raise StructureError(
-            found=f"a ledger of {some(list(ledger.sites))}, whose factors were fitted together",
-            expected="factors that were fitted apart (posterity fit)",
-            fix="Destroy it, and federate again with the table without the records.",
-        )
+    there = f"a ledger of {some(ledger.sites)}"
+    differ = recipe is None or recipe.own or "" not in names_of(ledger.prior)
+    again = "Fit the site again without the records (posterity fit), and fuse or federate all again"
+    apart = "factors that were fitted apart (posterity fit)"
+    anew = "Destroy it, and federate again with the table without the records."
+    StructureError.check(
+        (site not in ledger.sites, f"{there}, without site {site!r}", "one of its sites"),
+        (recipe is None, f"{there} without a recipe", "one that posterity fit wrote", f"{again}."),
+        (
+            differ,
+            f"{there}, whose coefficients differ by site",
+            "coefficients that sites share",
+            f"{again}, with --personal or --own.",
+        ),
+        (not ledger.independent, f"{there}, whose factors were fitted together", apart, anew),
+    )
+    assert recipe is not None, "checked above"
     return recipe
 
 
@@ -129,7 +126,7 @@ def _leaving(cells: Cells, values: Mapping[str, Collection[str]]) -> list[bool]:
         absent = [text for text in wanted if text not in there]
         if absent:
             raise UsageError(
-                found=f"--record {name}={absent[0]}, which no record in {str(cells.path)!r} has"
+                found=f"--record {name}={absent[0]}, which no record in '{cells.path}' has"
                 + (" beside the others" if len(values) > 1 else ""),
                 expected="values of records in the table",
                 fix="Correct the value; quote one with a comma; if the record left before, "

@@ -6,7 +6,7 @@ import numpy as np
 
 from posterity.entries import with_factors
 from posterity.errors import StructureError
-from posterity.families.names import in_order, names_of, some, with_names
+from posterity.families.names import in_order, some, with_names
 from posterity.ledger import Ledger
 from posterity.models.strata import AT
 from posterity.tabular.options import INTERCEPT
@@ -127,7 +127,7 @@ def widened(prior: Any, recipe: Recipe, common: Recipe) -> Any:
     if not prior.gaussian:
         raise _unlike("the first site")
     names = common.coefficients()
-    known = names_of(prior).get("", ())
+    known = prior.names
     if set(known) == set(names):
         return prior
     if common.prior is not None:  # one site's coefficients are used for each
@@ -157,7 +157,7 @@ def expressed(
     def move(law: Any) -> Any:
         if not getattr(law, "gaussian", False):
             raise _unlike(site)
-        order = [names_of(law).get("", mine).index(name) for name in mine]
+        order = [(law.names or mine).index(name) for name in mine]
         square = _precision(law)[np.ix_(order, order)]
         turn = there.matrix.T
         linear = turn @ (law.precision_mean[order] - square @ there.offset)
@@ -180,9 +180,8 @@ def _precision(law: Any) -> np.ndarray:
 
 
 def _like(law: Any, linear: np.ndarray, square: np.ndarray, names: Any, site: str) -> Any:
-    """Return a distribution of the same family; a StructureError if that is impossible."""
-    correlated = np.count_nonzero(square - np.diag(np.diagonal(square)))
-    if not getattr(law, "gaussian", False) or (law.diagonal and correlated):
+    """Return a Gaussian of the same family; a StructureError if that is impossible."""
+    if law.diagonal and np.count_nonzero(square - np.diag(np.diagonal(square))):
         raise _unlike(site)
     square = np.diagonal(square).copy() if law.diagonal else (square + square.T) / 2
     return type(law)._of(precision_mean=linear, precision=square).named(names)

@@ -24,7 +24,7 @@ from posterity.runtime.files import named
 from posterity.status import Progress, ProgressCallback
 from posterity.tabular.recipe import RECIPE, Recipe, recipe_in
 from posterity.tabular.reconcile import check_same, reconciled
-from posterity.tabular.sites import MOST_SITES, as_provenance, sites_in, together
+from posterity.tabular.sites import MOST_SITES, as_provenance, sites_in, together, twice
 
 if TYPE_CHECKING:
     from posterity.tabular.multicentre import Columns
@@ -70,12 +70,7 @@ class Inputs:
         self.count += len(names)
         for name, digest in zip(names, digests, strict=True):
             if name in self.digests:
-                raise UsageError(
-                    found=f"two files of site {name!r}",
-                    expected="each site once",
-                    fix="Leave one out, or name them, as in north=FILE south=FILE: else a site's "
-                    "name is that in its ledger, or that of its file.",
-                )
+                raise twice("files", name)
             self.all.update(f"{name} {digest}\n".encode())
             if len(self.digests) < self.listed:
                 self.digests[name] = digest
@@ -236,11 +231,9 @@ def _columns(personal: "Columns", sites: Sequence[Alone], inputs: Inputs) -> Any
     from posterity.tabular.pooled import is_pooled
 
     laws = [getattr(one.value, "posterior", one.value) for one in sites]
-    if (inputs.recipe is not None and inputs.recipe.own) or any(map(is_pooled, laws)):
-        raise UsageError(
-            found="--personal with files whose sites differ already (--own, --personal)",
-            expected="the files of posterity fit, without --own",
-        )
+    differ = (inputs.recipe is not None and inputs.recipe.own) or any(map(is_pooled, laws))
+    found = "--personal with files whose sites differ already (--own, --personal)"
+    UsageError.check((differ, found, "the files of posterity fit, without --own"))
     each = (names_of(law).get("", ()) for law in laws)
     names = tuple(dict.fromkeys(name for own in each for name in own))
     places = personal_of(personal, names)

@@ -51,12 +51,9 @@ def no_covariates(
     or text of its own; of columns named as identifiers, a ``share`` of them. A column of numbers
     that neither its name nor their order tells is yielded with False: it may well be one.
     """
-    for name in names:
-        if _measured(cells.column(name)):
-            continue
-        texts = [text for text in map(str.strip, cells.column(name)) if not is_missing(text)]
+    for name, named, every in _unmeasured(cells, names):
+        texts = [text for text in every if not is_missing(text)]
         distinct = {*texts}
-        named = bool(NAMED.fullmatch(name))
         several = len(texts) >= few and len(distinct) >= (share if named else 1) * len(texts)
         if SAVED_INDEX.fullmatch(name):
             yield name, "row numbers, as pandas names them", True
@@ -85,12 +82,8 @@ def clusters(
     least, and half as many as records at most, unless they are named as identifiers. The order of
     ``covariates`` is not that of clusters: tables are sorted by age.
     """
-    for name in names:
-        if _measured(cells.column(name)):
-            continue
-        texts = [text.strip() for text in cells.column(name)]
+    for name, named, texts in _unmeasured(cells, names):
         distinct = {*texts}
-        named = bool(NAMED.fullmatch(name))
         most = len(texts) - 1 if named else len(texts) / 2
         if not (fewest <= len(distinct) <= most) or not _whole_or_text(distinct):
             continue
@@ -107,13 +100,17 @@ def groups_of(texts: Collection[str]) -> np.ndarray:
     return np.unique(np.array([*texts], dtype=str), return_inverse=True)[1]
 
 
-def _measured(column: Sequence[str], *, first: int = 20) -> bool:
-    """Return whether the ``first`` cells have a number with decimals: most columns are told so."""
-    return any(
-        is_number(text) and not _is_whole(text.strip())
-        for text in column[:first]
-        if not is_missing(text)
-    )
+def _unmeasured(
+    cells: Cells, names: Collection[str], *, first: int = 20
+) -> Iterator[tuple[str, bool, list[str]]]:
+    """Yield columns with whether they are named as identifiers, and their texts, unless one of the
+    ``first`` is a number with decimals: most columns are told so.
+    """
+    for name in names:
+        texts = [text.strip() for text in cells.column(name)]
+        some = (text for text in texts[:first] if not is_missing(text))
+        if not any(is_number(text) and not _is_whole(text) for text in some):
+            yield name, NAMED.fullmatch(name) is not None, texts
 
 
 def _whole_or_text(texts: Collection[str]) -> bool:

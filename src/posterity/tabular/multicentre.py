@@ -1,7 +1,6 @@
 """Records of several sites, one table a site, under one recipe."""
 
 import dataclasses
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -130,12 +129,12 @@ def _designs(
     notes = []
     tables = {}
     for site, path in paths.items():
-        with within(f"data {str(path)!r} of site {site!r}"):
+        with within(f"data '{path}' of site {site!r}"):
             tables[site] = records_of(path, readings[site], recipe)
     odd, left = identifiers_of(recipe, [cells for cells, _ in tables.values()])
     for site, path in paths.items():
         cells, more = tables.pop(site)
-        with within(f"data {str(path)!r} of site {site!r}"):
+        with within(f"data '{path}' of site {site!r}"):
             there = (name for name in odd if name in cells.header)
             own = recipe.replaced(without=(*recipe.without, *there))
             own = own.filled(columns_of(own, cells.header, path))
@@ -213,12 +212,10 @@ def with_labels(recipe: Recipe, reading: Reading) -> Recipe:
     if target in levels and not recipe.levels and recipe.model == "logistic":
         own = ("0", "1") if are_texts(levels[target]) else levels[target]
         recipe = recipe.replaced(categories={**recipe.categories, target: own})
-    other = next((name for name in levels if name not in recipe.categories), None)
-    if other is not None:
-        raise UsageError(
-            found=f"--category {other} which is none of the model's",
-            expected=f"a category of its recipe, among {list(recipe.categories)}",
-        )
+    others = sorted(levels.keys() - recipe.categories.keys())
+    found = f"--category {others} which are none of the model's"
+    known = f"a category of its recipe, among {list(recipe.categories)}"
+    UsageError.check((others, found, known))
     return recipe
 
 
@@ -256,11 +253,10 @@ def noises(
 
 def _copies(designs: Mapping[str, Design]) -> Iterator[str]:
     """Yield notes on sites with the records of another, in any order."""
-    shapes = Counter(data.x.shape for data in designs.values())
     seen: dict[object, str] = {}
     for site, data in designs.items():
         columns = [*data.x.T, np.asarray(data.y)]
-        if shapes[data.x.shape] < 2 or max(len(np.unique(own)) for own in columns) < DISTINCT:
+        if max(len(np.unique(own)) for own in columns) < DISTINCT:
             continue
         twin = seen.setdefault(tuple(np.sort(own).tobytes() for own in columns), site)
         if twin != site:

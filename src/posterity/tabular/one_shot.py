@@ -160,7 +160,7 @@ def expected_distance(
         return OneShot()
     if "spare" in known:
         return _judged(_of_noise(ledger, sites), worth)
-    order = np.argsort(names_of(q)[""])
+    order = np.argsort(q.names)
 
     def sort(law):
         return (law.mean[order], law.covariance[np.ix_(order, order)])

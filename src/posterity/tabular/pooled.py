@@ -7,7 +7,7 @@ import numpy as np
 
 from posterity.errors import StructureError, UsageError
 from posterity.families import Gaussian, Mixture
-from posterity.families.names import names_of, some
+from posterity.families.names import order, some
 from posterity.federation import Run
 from posterity.inference.expectation_propagation import Normal
 from posterity.inference.population import (
@@ -29,6 +29,7 @@ from posterity.tabular.recipe import Recipe
 from posterity.tabular.recipe_model import RecipeModel
 from posterity.tabular.regressions import deviations
 from posterity.tabular.rows import Design
+from posterity.tabular.sites import law_of
 
 TAKEN_AS_IT_IS = (
     "the posterior of what sites share is taken as it is, which with few sites is too narrow"
@@ -55,7 +56,7 @@ def check_columns(run: Run, recipe: Recipe) -> None:
     total = np.array(law.precision)[:size, :size]
     for x, weights in ((own.data[0][:, :size], own.weights) for own in sites):
         total += (x.T * weights) @ x
-    deviations(np.zeros(size), total, names_of(law)[""][:size])
+    deviations(np.zeros(size), total, law.names[:size])
 
 
 def check_coefficients(run: Run) -> None:
@@ -65,7 +66,7 @@ def check_coefficients(run: Run) -> None:
     waiting = run.state.step < run.round
     law = _coefficients_of(run.posterior)
     if law is not None and not waiting:
-        deviations(law.precision_mean, law.precision, names_of(law)[""])
+        deviations(law.precision_mean, law.precision, law.names)
 
 
 def _coefficients_of(law: Any) -> Gaussian | None:
@@ -86,21 +87,19 @@ def spreads_of(
     if isinstance(personal, Mapping) or recipe.prior is not None:
         return personal
     places = range(len(names) * personal) if isinstance(personal, bool) else personal
-    usual = {
-        place
-        for place in places
-        if place < len(names)
-        and names[place] in (INTERCEPT, *recipe.baseline)
-        and recipe.prior_sd.get(names[place]) == USUAL_SD[INTERCEPT]
-    }
-    if not usual:
+    known = dict(enumerate(names))  # unknown places are refused later
+    wide = [recipe.prior_sd.get(known.get(place, "")) for place in places]
+    usual = [
+        known.get(place) in (INTERCEPT, *recipe.baseline) and own == USUAL_SD[INTERCEPT]
+        for place, own in zip(places, wide, strict=True)
+    ]
+    if not any(usual):
         return personal
-    medians = {}
-    for place in places:
-        name = names[place] if place < len(names) else ""  # unknown places are refused later
-        wide = recipe.prior_sd.get(name, recipe.prior_sd.get("", 1.0))
-        medians[place] = SPREADS.typical * (USUAL_SD[""] if place in usual else wide)
-    return medians
+    others = recipe.prior_sd.get("", 1.0)
+    return {
+        place: SPREADS.typical * (USUAL_SD[""] if intercept else own or others)
+        for place, own, intercept in zip(places, wide, usual, strict=True)
+    }
 
 
 def by_default(prior: Any, recipe: Recipe) -> list[str]:
@@ -112,7 +111,7 @@ def by_default(prior: Any, recipe: Recipe) -> list[str]:
     wide = dict(zip(usual.coefficients(), medians, strict=True))
     if recipe.model not in PRIOR_SD:
         wide |= dict.fromkeys((INTERCEPT, *recipe.baseline), SPREADS.typical * USUAL_SD[""])
-    medians = zip(names_of(prior.log_spread)[""], np.exp(prior.log_spread.mean), strict=True)
+    medians = zip(prior.log_spread.names, np.exp(prior.log_spread.mean), strict=True)
     derived = {name: own for name, own in medians if np.isclose(own, wide.get(name, np.nan))}
     if not derived:
         return []
@@ -139,14 +138,8 @@ def site_coefficients(
     if isinstance(value, Ledger) and isinstance(value.prior, RandomEffects):
         effects = effects_of(value)
         return {s: effects.new_site() if s is None else effects.site(s) for s in sites}, []
-    posterior: Any = value.posterior if isinstance(value, Ledger) else value
-    names, differ = (tuple(names_of(getattr(posterior, b)).get("", ())) for b in BLOCKS)
-    if not names or not set(differ) <= set(names) or not differ:
-        raise StructureError(
-            found=f"coefficients without names: {posterior!r}",
-            expected="their names, by which columns are identified",
-            fix="Federate tables with a header, or predict in Python by run.site(name).",
-        )
+    posterior = law_of(value)
+    names, differ = (getattr(posterior, b).names for b in BLOCKS)
     own = np.array([names.index(name) for name in differ])
     known = value.sites if isinstance(value, Ledger) else ()
     at: Nodes | None = None
@@ -180,8 +173,8 @@ def _independent(posterior: Any, count: int) -> Nodes:
     s = Normal.of(posterior.log_spread)
     nodes, chances = grids(count)[0]
     places = s.mean + nodes @ np.linalg.cholesky(s.covariance).T
-    same = np.ones((len(chances), 1))
-    return Nodes(chances, places, same * c.mean, same[:, None] * c.covariance)
+    mean, covariance = (np.stack([own] * len(chances)) for own in (c.mean, c.covariance))
+    return Nodes(chances, places, mean, covariance)
 
 
 def own_coefficients(
@@ -192,13 +185,8 @@ def own_coefficients(
     Other sites' own coefficients are left out. An unseen site's own coefficients follow the prior,
     conditional on the shared ones.
     """
-    weights, parts, names = gaussians(value.posterior if isinstance(value, Ledger) else value)
-    missing = {*recipe.coefficients()} - {*names}
-    if missing:
-        raise StructureError(
-            found=f"a posterior of {some(names)}",
-            expected=f"the recipe's coefficients, including {some(sorted(missing))}",
-        )
+    weights, parts, names = gaussians(law_of(value))
+    order(names, recipe.coefficients(), "the posterior", "its recipe")
     strata = recipe.stratified
     result = {}
     own = sorted(strata.own)
@@ -232,11 +220,9 @@ def _prior_of_one(value: Any, recipe: Recipe) -> tuple[np.ndarray, np.ndarray]:
     if recipe.prior is None:
         deviations = np.array(recipe.shared.deviations())
         return np.zeros(len(deviations)), np.diag(deviations**2)
-    if not isinstance(value, Ledger):
-        raise StructureError(
-            found="records of a site without coefficients in the posterior, and no prior",
-            expected="a ledger, whose prior includes them",
-        )
+    found = "records of a site without coefficients in the posterior, and no prior"
+    known = "a ledger, whose prior includes them"
+    StructureError.check((not isinstance(value, Ledger), found, known))
     _, (prior,), names = gaussians(value.prior)
     one = recipe.replaced(strata=recipe.strata[:1]).coefficients()
     places = [names.index(name) for name in one]
@@ -295,7 +281,7 @@ def predictions(
     the noise variance or dispersion, by default the recipe's. If it is unknown, there is no log
     predictive.
     """
-    posterior = value.posterior if isinstance(value, Ledger) else value
+    posterior = law_of(value)
     pooled = is_pooled(posterior)
     notes = []
     laws: list[tuple[Any, np.ndarray]] = [(posterior, np.arange(len(data.x)))]
@@ -328,7 +314,7 @@ def teacher_of(
             :class:`~posterity.tabular.recipe_model.RecipeModel` refuses.
         StructureError: for laws other than Gaussians over the recipe's coefficients.
     """
-    posterior = value.posterior if isinstance(value, Ledger) else value
+    posterior = law_of(value)
     notes = list[str]()
     pooled = is_pooled(posterior)
     if recipe.own or (pooled and recipe.model in (*COUNTS, "gamma")):

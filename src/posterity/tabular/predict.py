@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import entr, expit, logsumexp
 
+from posterity.arguments import BETWEEN
 from posterity.arrays.linear_algebra import one_thread
 from posterity.errors import StructureError
 from posterity.families.formulas import NORMAL
@@ -21,6 +22,7 @@ from posterity.tabular.recipe_model import (
     CHANCES,
     bounded,
     cumulative,
+    in_own_unit,
     log_hazard,
     log_ratio,
     surviving,
@@ -64,9 +66,8 @@ def predictor(posterior: Any, data: Design) -> Predictor:
     weights, parts, names = gaussians(posterior)
     x = data.x[:, order(data.names, names or data.names, "the table", "the posterior")]
     with one_thread(x.shape[1], len(x)):
-        mean = np.stack([x @ np.asarray(q.mean) for q in parts])
-        deviation = np.stack([_deviation(q, x) for q in parts])
-    return Predictor(weights, mean + data.shift, deviation)
+        mean, variance = map(np.stack, zip(*(q.predictor(x) for q in parts), strict=True))
+    return Predictor(weights, mean + data.shift, np.sqrt(variance))
 
 
 def gaussians(posterior: Any) -> tuple[np.ndarray, list[Any], tuple[str, ...]]:
@@ -77,29 +78,20 @@ def gaussians(posterior: Any) -> tuple[np.ndarray, list[Any], tuple[str, ...]]:
     law, supports = getattr(whole, "unmapped", (whole, None))
     identity = supports is not None and isinstance(supports.tree, RealNumbers)
     parts: Any = law if identity else whole
-    if not getattr(parts, "gaussian", False):
-        raise StructureError(
-            found=f"{posterior!r}",
-            expected="a Gaussian, or a mixture of Gaussians, over the coefficients",
-            fix="Predict in Python with the model that made it, or distill it.",
-        )
-    if not names and parts.own_size > 1:
-        raise StructureError(
-            found=f"coefficients without names: {posterior!r}",
-            expected="their names, by which columns are identified",
-            fix="Name them by posterior.named([...]), and save it again.",
-        )
+    gaussian = getattr(parts, "gaussian", False)
+    nameless = gaussian and not names and parts.own_size > 1
+    one = "a Gaussian, or a mixture of Gaussians, over the coefficients"
+    distill = "Predict in Python with the model that made it, or distill it."
+    named = "names, by which columns are identified"
+    name = "Name them by posterior.named([...]), and save it again."
+    StructureError.check(
+        (not gaussian, f"{posterior!r}", one, distill),
+        (nameless, f"coefficients without names: {posterior!r}", named, name),
+    )
     if not mixture:
         return np.ones(1), [parts], names
     weights = np.asarray(posterior.weights)
     return weights, [parts[k] for k in range(len(weights))], names
-
-
-def _deviation(q: Any, x: np.ndarray) -> np.ndarray:
-    """Return the standard deviation of ``x · z``, row by row."""
-    if q.diagonal:
-        return np.sqrt((x**2) @ np.asarray(q.marginal_variance))
-    return np.sqrt(np.maximum(((x @ np.asarray(q.covariance)) * x).sum(1), 0.0))
 
 
 def predict(
@@ -136,6 +128,7 @@ def predict(
         mean one to the baseline. For several levels: their probabilities ``mean`` (n, K),
         ``entropy`` and ``mutual_information``.
     """
+    BETWEEN.check(level=level)
     if recipe.model == "survival":
         return _survival(posterior, recipe, data, times, level)
     if recipe.model in CHANCES:
@@ -170,21 +163,15 @@ def predict(
             parts = {"mean": mean, "low": np.exp(low), "high": np.exp(high)}
             variance = np.where(second < np.inf, np.maximum(second - mean**2, 0.0), np.inf)
         return {k: v * exposure for k, v in parts.items()} | {"variance": variance * exposure**2}
-    target = recipe.target or ""
-    scale = float(recipe.scale.get(target, 1.0))
-    center = float(recipe.center.get(target, 0.0))
     mean = f.average(lambda mean, deviation: mean)
     variance = f.average(lambda own, deviation: deviation**2 + (own - mean) ** 2)
-    parts = {"mean": mean, "low": low, "high": high}
+    parts = {"mean": mean, "low": low, "high": high, "variance": variance}
     noise_variance = spread_in(recipe, noise_variance)
     if noise_variance is not None:
         noisy = f._replace(deviation=np.sqrt(f.deviation**2 + noise_variance))
         parts |= dict(zip(("target_low", "target_high"), map(noisy.quantile, tails), strict=True))
-    parts = {name: center + scale * value for name, value in parts.items()}
-    parts["variance"] = scale**2 * variance
-    if noise_variance is not None:
-        parts["noise_variance"] = np.full(len(mean), scale**2 * noise_variance)
-    return parts
+        parts["noise_variance"] = np.full(len(mean), noise_variance)
+    return in_own_unit(recipe, parts)
 
 
 def log_predictive(
@@ -193,17 +180,9 @@ def log_predictive(
     """Return the log predictive density or probability of each record's target, (n,), in nats.
 
     For a number it is a density in the target's own unit. ``spread`` is the noise variance, in the
-    unit of the posterior, or the dispersion; by default the recipe's. Raise a StructureError if the
-    model needs one and it is unknown.
+    unit of the posterior, or the dispersion; by default the recipe's. It has to be known.
     """
     known = spread_in(recipe, spread)
-    if recipe.spread and known is None:
-        raise StructureError(
-            found=f"a {recipe.model} model whose {recipe.spread.replace('_', ' ')} is unknown",
-            expected="its value, on which densities depend",
-            fix="Score the file that fit, fuse or federate wrote, or pass --noise-variance for a "
-            "linear model.",
-        )
     if recipe.model == "survival":
         return _log_survival(posterior, recipe, data)
     if recipe.model in CHANCES:
@@ -299,22 +278,16 @@ def _survival(
     x = covariates(recipe, data)
     shift = data.shift
     result = {"log_hazard_ratio": shares @ log_ratio(recipe, z, x) + shift}
+    ends = [(1 - level) / 2, (1 + level) / 2]
+    equal_tailed: Any = {"axis": 0, "weights": shares, "method": "inverted_cdf"}
     for time in times or recipe.cuts:
-        parts = [np.empty(len(x)) for _ in range(3)]
+        parts = np.empty((3, len(x)))
         for rows in _slices(len(x)):
             own = surviving(recipe, z, x[rows], shift[rows], time)
-            sums = (shares @ own, *_quantiles(own, shares, level))
-            for part, values in zip(parts, sums, strict=True):
-                part[rows] = values
+            parts[:, rows] = shares @ own, *np.quantile(own, ends, **equal_tailed)
         names = (f"{name}_{time:.12g}" for name in ("survival", "low", "high"))
         result |= dict(zip(names, parts, strict=True))
     return result
-
-
-def _quantiles(values: np.ndarray, shares: np.ndarray, level: float) -> list[np.ndarray]:
-    """Return the ends of equal-tailed intervals of weighted draws (m, n), by column."""
-    ends = [(1 - level) / 2, (1 + level) / 2]
-    return [*np.quantile(values, ends, axis=0, weights=shares, method="inverted_cdf")]
 
 
 def _log_survival(posterior: Any, recipe: Recipe, data: Design) -> np.ndarray:

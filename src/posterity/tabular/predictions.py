@@ -5,7 +5,7 @@ import functools
 import io
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ from posterity.tabular.records import (
 )
 from posterity.tabular.rows import Design
 from posterity.tabular.scores import log_of_moments, scores, with_interval
-from posterity.tabular.sites import sites_in, together
+from posterity.tabular.sites import law_of, sites_in, together
 from posterity.tabular.tables.files import as_csv
 from posterity.tabular.tables.reader import clean, read_cells
 from posterity.tabular.units import suspicious
@@ -98,8 +98,7 @@ class Predicted:
         elif ending == ".json":
             known: dict[str, Any] = {name: own.tolist() for name, own in keep.items()}
             for name, own in columns.items():
-                cells = own.tolist()
-                known[name] = [cell if math.isfinite(cell) else None for cell in cells]
+                known[name] = [cell if math.isfinite(cell) else None for cell in own.tolist()]
             content = json.dumps(known, allow_nan=False).encode() + b"\n"
         else:
             beside = (own.tolist() for own in keep.values())
@@ -141,21 +140,23 @@ def joined(several: Mapping[str, Predicted]) -> tuple[Predicted, np.ndarray | No
     if len(several) == 1:
         return next(iter(several.values())), None
     tables = [*several.values()]
+    first = tables[0]
+
+    def whole(each: Iterable[Any]) -> Any:
+        parts = [*each]
+        return None if parts[0] is None else np.concatenate(parts)
+
     sizes = [len(next(iter(own.parts.values()))) for own in tables]
-    starts = np.cumsum([0, *sizes[:-1]])
-    each = zip(tables, starts, strict=True)
-    data = tables[0].data
-    if data is not None and data.times is not None:
-        times = [own.times for own in tables if own.times is not None]
-        data = data._replace(times=np.concatenate(times))
-    scores = [own.log_score for own in tables if own.log_score is not None]
-    names = tables[0].parts
+    starts = np.cumsum([0, *sizes])
+    data = first.data
+    if data is not None:
+        data = data._replace(times=whole(own.times for own in tables))
     one = Predicted(
-        {name: np.concatenate([own.parts[name] for own in tables]) for name in names},
-        np.concatenate([own.kept + start for own, start in each]),
+        {name: whole(own.parts[name] for own in tables) for name in first.parts},
+        whole(own.kept + start for own, start in zip(tables, starts, strict=False)),
         tuple(f"{site}: {note}" for site, own in several.items() for note in own.notes),
-        np.concatenate([np.asarray(own.target) for own in tables]),
-        np.concatenate(scores) if len(scores) == len(tables) else None,
+        whole(own.target for own in tables),
+        whole(own.log_score for own in tables),
         data,
     )
     return one, np.repeat([*several], sizes)
@@ -220,7 +221,7 @@ def predicted(
     log_score = None
     if call is not None:
         names = columns_of_student(value, provenance, file)
-        with within(f"inputs {str(inputs)!r}"):
+        with within(f"inputs '{inputs}'"):
             parts = by_student(call, recipe, data, names, provenance, progress)
         if recipe.model == "linear":
             parts = with_interval(parts, level)
@@ -263,7 +264,7 @@ def _call(
     """Return the function of inputs that a network or student is; None for a regression."""
     if is_student(value):
         return value.predict
-    posterior: Any = value.posterior if isinstance(value, Ledger) else value
+    posterior = law_of(value)
     if getattr(posterior, "network_layers", None) is not None:
         from posterity.networks import describe
 
@@ -296,15 +297,13 @@ def _by_columns(
     classes = classes_of(learned)
     known = learned.get(TARGET)
     records = read_inputs(inputs, array, target, known=known, classes=classes, scored=scored)
-    if scored and records.y is None:
-        raise StructureError(
-            found=f"no target in {str(inputs)!r}",
-            expected="the column that was predicted (--target)",
-        )
+    lacks = scored and records.y is None
+    expected = "the column that was predicted (--target)"
+    StructureError.check((lacks, f"no target in '{inputs}'", expected))
     x = reordered(records, names, str(inputs), file)
     notes = unnamed({str(inputs): records.names} if names else {}, names)
     notes += [named(classes)] if classes else []
-    with within(f"inputs {str(inputs)!r}"):
+    with within(f"inputs '{inputs}'"):
         parts = called(call, x, progress)
     return Predicted(parts, np.arange(len(x)), tuple(notes), records.y)
 
@@ -348,7 +347,7 @@ def _sites(
     """Return the site of each record, if a column names it or all are of one, and notes; a
     UsageError for a column if sites do not differ.
     """
-    differ = recipe.own or is_pooled(value.posterior if isinstance(value, Ledger) else value)
+    differ = recipe.own or is_pooled(law_of(value))
     if column is None:
         if not differ or site not in known_sites(value, recipe):
             return None, []

@@ -48,11 +48,8 @@ class Reading:
             raise _no_column(unknown, "the column of --rename", cells.header, cells.path)
         header = tuple(own.get(name, name) for name in cells.header)
         twice = [name for name in self.rename if header.count(name) > 1]
-        if twice:
-            raise UsageError(
-                found=f"a column {twice[0]!r} in {str(cells.path)!r} and another renamed to it",
-                expected="one column of each name",
-            )
+        found = f"columns {twice} in '{cells.path}' and others renamed to them"
+        UsageError.check((twice, found, "one column of each name"))
         cells = cells._replace(header=header)
         if not self.missing:
             return cells
@@ -123,11 +120,8 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
     numbers = {recipe.offset} - {*recipe.categories, *recipe.indicated, recipe.target}
     roles = [*alone.values(), *(name for name in columns if name not in numbers)]
     twice = [name for name in roles if roles.count(name) > 1]
-    if twice:
-        raise UsageError(
-            found=f"{twice[0]!r} in two of --columns, {', '.join(FLAGS.values())}",
-            expected="a column in one role",
-        )
+    found = f"{twice[:1]} in two of --columns, {', '.join(FLAGS.values())}"
+    UsageError.check((twice, found, "a column in one role"))
     if recipe.columns is not None:
         used = columns
     else:
@@ -161,7 +155,7 @@ def column_named(name: str, cells: Cells) -> str:
     if len(alike) == 1:
         return alike[0]
     raise StructureError(
-        found=f"no column {name!r} in {str(cells.path)!r}, which has {some(cells.header)}",
+        found=f"no column {name!r} in '{cells.path}', which has {some(cells.header)}",
         expected="a column of the table",
     )
 
@@ -198,7 +192,7 @@ def _no_column(
         renamed = typed("--rename", f"{name}={near[0]}")
         own = f"Write {near[0]}, or, if the model calls it so, pass {renamed}"
     return StructureError(
-        found=f"no {lacking} in {str(path)!r}, which has {some(header)}",
+        found=f"no {lacking} in '{path}', which has {some(header)}",
         expected=expected,
         fix=f"{own}{never}.",
     )
@@ -223,18 +217,13 @@ def _check_names(recipe: Recipe, used: Sequence[str], path: Path, *, most: int =
         "--category": (recipe.categories, [*used, *labelled, *(target * has_labels)]),
     }
     for flag, (names, known) in flags.items():
-        unknown = [name for name in names if name not in known]
-        if unknown:
-            raise UsageError(
-                found=f"{flag} for {unknown[0]!r}", expected=f"one of the columns {some(known)}"
-            )
-    if len(used) > most:
-        raise StructureError(
-            found=f"{len(used):,} columns in {str(path)!r}",
-            expected=f"at most {most:,}, since their covariance is computed",
-            fix="Name those to use by --columns, or leave some out by --without.",
-        )
-    if not used and not recipe.intercept:
-        raise StructureError(
-            found=f"no columns but the target in {str(path)!r}", expected="at least one more column"
-        )
+        for name in names:
+            expected = f"one of the columns {some(known)}"
+            UsageError.check((name not in known, f"{flag} for {name!r}", expected))
+    none = not (used or recipe.intercept)
+    few = f"at most {most:,}, since their covariance is computed"
+    fix = "Name those to use by --columns, or leave some out by --without."
+    StructureError.check(
+        (len(used) > most, f"{len(used):,} columns in '{path}'", few, fix),
+        (none, f"no columns but the target in '{path}'", "at least one more column"),
+    )

@@ -29,6 +29,9 @@ from posterity.tabular.rows import Design
 Parts = dict[str, np.ndarray]
 PARTS = ("mean", "entropy", "mutual_information", "variance", "noise_variance", "extrapolates")
 """Parts of a network's or student's prediction, if known."""
+PLACES = ("mean", "low", "high", "target_low", "target_high")
+VARIANCES = ("variance", "noise_variance")
+"""Parts in the unit of the target, and in its square."""
 TIMES = "times"
 """Provenance key, in the file of a student of survival, of its times as a JSON list."""
 TINY = float(np.finfo(np.float32).tiny)
@@ -219,14 +222,14 @@ def inputs_of(recipe: Recipe, data: Design | None = None) -> tuple[tuple[str, ..
 
 
 def in_own_unit(recipe: Recipe, parts: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return means and variances of a linear model's target in its own unit; others unchanged."""
+    """Return places and variances of a linear model's target in its own unit; others unchanged."""
     if recipe.model != "linear":
         return dict(parts)
     target = recipe.target or ""
     scale = float(recipe.scale.get(target, 1.0))
     center = float(recipe.center.get(target, 0.0))
-    scaled = {k: parts[k] * scale**2 for k in ("variance", "noise_variance") if k in parts}
-    return {**parts, "mean": center + scale * parts["mean"], **scaled}
+    moved = {k: center + scale * parts[k] for k in PLACES if k in parts}
+    return {**parts, **moved, **{k: scale**2 * parts[k] for k in VARIANCES if k in parts}}
 
 
 def times_in(provenance: Mapping[str, str], count: int) -> list[float]:

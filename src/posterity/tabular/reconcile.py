@@ -26,6 +26,7 @@ from posterity.tabular.recipe import RECIPE, Recipe, recipe_in
 from posterity.tabular.sites import (
     MOST_NUMBERS,
     as_provenance,
+    law_of,
     sites_in,
     under,
     without_lists,
@@ -149,7 +150,7 @@ def comparable(
     if one.model == other.model:  # these do not change the meaning of coefficients
         other = other.replaced(**{key: getattr(one, key) for key in _OF_THE_FIT})
     about = dict(zip(values, (as_provenance(one), as_provenance(other)), strict=True))
-    laws = {k: v.posterior if isinstance(v, Ledger) else v for k, v in values.items()}
+    laws = {name: law_of(value) for name, value in values.items()}
     done = reconciled(laws, about)
     if all(done.values[name] is law for name, law in laws.items()):
         return dict(values), done.notes
@@ -184,18 +185,10 @@ def check_model(ledger: Mapping[str, str], configured: Mapping[str, str]) -> Non
     other = recipe_in(configured)
     if one is None or other is None:
         return
-    free = {"columns", "without", "unit", "strata", "prior", "prior_sd", "noise_variance"}
-    free |= {"dispersion", "version"}
-    same = {*(one.columns or ())} == {*(other.columns or ())}
-    odd = [key for key in _differences(one, other) if key not in free]
-    odd = [*odd, *([] if same else ["columns"])]
-    if odd:
-        mine = json.loads(one.canonical())
-        theirs = json.loads(other.canonical())
-        raise StructureError(
-            found=f"a ledger and a configuration that differ: {_differing(mine, theirs, odd)}",
-            expected="the model, columns and units by which the ledger was made",
-        )
+    free = {"unit", "strata", "prior", "prior_sd", "noise_variance", "dispersion"}
+    odd = [words for key, words in _differences(one, other).items() if key not in free]
+    found = f"a ledger and a configuration that differ: {'; '.join(odd)}"
+    StructureError.check((odd, found, "the model, columns and units by which the ledger was made"))
 
 
 def prior_digest(prior: Any) -> str:
@@ -207,17 +200,23 @@ def prior_digest(prior: Any) -> str:
 # --- what differs --------------------------------------------------------------------------------
 
 
-def _differences(one: Recipe, other: Recipe) -> list[str]:
+def _differences(one: Recipe, other: Recipe) -> dict[str, str]:
+    """Return what differs between recipes: by key, its flag with both values."""
     mine = json.loads(one.canonical())
     theirs = json.loads(other.canonical())
-    return [key for key in sorted(mine) if mine[key] != theirs[key]]
+    return {
+        key: f"{_FLAGS.get(key, '--' + key.replace('_', '-'))} "
+        f"{_own(own, theirs[key])} and {_own(theirs[key], own)}"
+        for key, own in sorted(mine.items())
+        if own != theirs[key]
+    }
 
 
 def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
     mine = common.categories
     theirs = recipe.categories
-    odd = set(_differences(common, recipe))
-    odd -= set(_FREE) - set(_MOVED if common.in_one_form else ())
+    differences = _differences(common, recipe)
+    odd = {*differences} - (set(_FREE) - set(_MOVED if common.in_one_form else ()))
     if _differ_in_labels(common, recipe):
         odd -= {"categories"}
     if any(common.unit[n] != recipe.unit[n] for n in common.unit.keys() & recipe.unit.keys()):
@@ -236,7 +235,8 @@ def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
     if common.offset and scale_of(common, common.target) != scale_of(recipe, common.target):
         odd.add("scale")  # the offset is in these units
     if odd:
-        raise _apart(first, common, site, recipe, sorted(odd), by_hand=False)
+        words = {key: own for key, own in differences.items() if key in odd}
+        raise _apart(first, common, site, recipe, words, by_hand=False)
 
 
 def are_texts(levels: Sequence[str]) -> bool:
@@ -264,10 +264,8 @@ def _differ_in_labels(common: Recipe, recipe: Recipe) -> bool:
 
 
 def _apart(
-    first: str, one: Recipe, site: str, other: Recipe, odd: Sequence[str], by_hand: bool
+    first: str, one: Recipe, site: str, other: Recipe, odd: Mapping[str, str], by_hand: bool
 ) -> StructureError:
-    mine = json.loads(one.canonical())
-    theirs = json.loads(other.canonical())
     mending = {
         "unit": " --convert COLUMN=FACTOR",
         "columns": " --rename COLUMN=NAME",
@@ -287,17 +285,9 @@ def _apart(
     if by_hand and set(odd) <= set(_FREE) - {"unit"}:
         fix = f"Fuse fewer files at a time, which are put into one form, or f{fix[1:]}"
     return StructureError(
-        found=f"{first!r} and {site!r} fitted by different flags: {_differing(mine, theirs, odd)}",
+        found=f"{first!r} and {site!r} fitted by different flags: {'; '.join(odd.values())}",
         expected="one model of the same columns and units at every site",
         fix=fix,
-    )
-
-
-def _differing(mine: Mapping[str, Any], theirs: Mapping[str, Any], odd: Sequence[str]) -> str:
-    return "; ".join(
-        f"{_FLAGS.get(key, '--' + key.replace('_', '-'))} "
-        f"{_own(mine[key], theirs[key])} and {_own(theirs[key], mine[key])}"
-        for key in odd
     )
 
 

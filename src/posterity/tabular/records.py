@@ -5,7 +5,6 @@ one order.
 """
 
 import contextlib
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -83,11 +82,9 @@ def read_records(path: Path, target: str | None = None, *, texts: bool = False) 
             return Table(arrays["x"], arrays.get("y"), _names_of(arrays, "x"))
     label = TARGET if target is None else target
     cells = read_cells(path)
-    if target not in (None, *cells.header):
-        raise StructureError(
-            found=f"no column {target!r} among {some(cells.header)} in {str(path)!r}",
-            expected="the target's name in every table (model.target, --target)",
-        )
+    found = f"no column {target!r} among {some(cells.header)} in '{path}'"
+    expected = "the target's name in every table (model.target, --target)"
+    StructureError.check((target not in (None, *cells.header), found, expected))
     classes = _classes(cells, label) if texts and label in cells.header else ()
     table = _of_cells(cells, label, classes)
     return table._replace(x=table.x[:, 0]) if len(cells.header) == 1 and table.y is None else table
@@ -143,7 +140,7 @@ def read_inputs(
     """
     if array is not None and path.suffix != ".npz":
         raise UsageError(
-            found=f"--array {array} beside {str(path)!r}",
+            found=f"--array {array} beside '{path}'",
             expected="the name of an array in an .npz file",
         )
     label = known if target is None else clean(target)
@@ -154,19 +151,17 @@ def read_inputs(
         cells = read_cells(path)
         names = cells.header
         table = _of_cells(cells, label, classes, scored)
-    if target is not None and (label not in names or len(names) == 1):
-        raise StructureError(
-            found=f"columns {some(names)} in {str(path)!r}",
-            expected=f"the target {target!r} among them, and others to predict it from",
-        )
     x = table.x
-    if x.dtype.kind not in "biuf" or x.ndim < 2 or not x.size:
-        raise StructureError(
-            found=f"inputs of shape {x.shape} and type {x.dtype} in {str(path)!r}",
-            expected="numbers: at least one record, on the first axis, before those of one input",
-            fix="Save x with shape (n, d); for a single column x[:, None].",
-        )
-    check_numbers(x, f"the records of {str(path)!r}")
+    lacks = target is not None and (label not in names or len(names) == 1)
+    others = f"the target {target!r} among them, and others to predict it from"
+    unfit = x.dtype.kind not in "biuf" or x.ndim < 2 or not x.size
+    found = f"inputs of shape {x.shape} and type {x.dtype} in '{path}'"
+    records = "numbers: at least one record, on the first axis, before those of one input"
+    fix = "Save x with shape (n, d); for a single column x[:, None]."
+    StructureError.check(
+        (lacks, f"columns {some(names)} in '{path}'", others), (unfit, found, records, fix)
+    )
+    check_numbers(x, f"the records of '{path}'")
     return _split(table.names, x, label) if label in table.names else table
 
 
@@ -176,7 +171,7 @@ def as_cells(path: Path, table: Table) -> Cells:
     names = table.names
     if not names:
         raise StructureError(
-            found=f"an array of inputs without names of columns in {str(path)!r}",
+            found=f"an array of inputs without names of columns in '{path}'",
             expected="names, by which the model identifies its columns",
             fix="Add an array `columns` of texts, or save the inputs as a .csv with a header.",
         )
@@ -219,17 +214,13 @@ def _refused(path: Path, expected: str = "arrays as their names say") -> Iterato
         yield
     except Exception as error:
         raise ArtifactError(
-            found=f"data {str(path)!r} that cannot be read ({error})", expected=expected
+            found=f"data '{path}' that cannot be read ({error})", expected=expected
         ) from error
 
 
 def _read_arrays(path: Path, expected: str) -> dict[str, np.ndarray]:
-    with _refused(path, expected):
-        with path.open("rb") as raw:
-            if not zipfile.is_zipfile(raw):
-                raise ValueError("not a complete archive of numpy.savez")
-        with np.load(path, allow_pickle=False) as file:
-            return dict(file)
+    with _refused(path, expected), path.open("rb") as raw:  # which NumPy may leave open
+        return dict(np.load(raw, allow_pickle=False))
 
 
 def _inputs(path: Path, array: str | None) -> Table:
@@ -272,17 +263,15 @@ def read_sites(
     target = target and clean(target)
     tables = {}
     for site, path in paths.items():
-        with within(f"data {str(path)!r} of site {site!r}"):
+        with within(f"data '{path}' of site {site!r}"):
             table = _with_intercept(read_records(path, target, texts=texts), intercept)
             tables[site] = table
-            if table.y is None:
-                continue
-            _check_target(target or TARGET, table.names, "x")
-            if np.shape(table.x)[1:] == (0,):
-                raise StructureError(
-                    found=f"only the column {target or TARGET!r}, which is the target",
-                    expected="columns to predict it from, or model.intercept = true",
-                )
+            if table.y is not None:
+                label = target or TARGET
+                _check_target(label, table.names, "x")
+                found = f"only the column {label!r}, which is the target"
+                expected = "columns to predict it from, or model.intercept = true"
+                StructureError.check((np.shape(table.x)[1:] == (0,), found, expected))
     return tables
 
 
@@ -347,8 +336,5 @@ def oddities(inputs: Sequence[np.ndarray], names: Sequence[str]) -> Iterator[str
 
 
 def _check_target(label: str, names: Sequence[str], of: str) -> None:
-    if label in names:
-        raise StructureError(
-            found=f"the target {label!r} among the columns of {of}",
-            expected="a target that is not also an input",
-        )
+    found = f"the target {label!r} among the columns of {of}"
+    StructureError.check((label in names, found, "a target that is not also an input"))

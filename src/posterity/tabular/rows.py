@@ -70,7 +70,7 @@ class Design(NamedTuple):
             return self.y
         needed = [repr(name) for name in (recipe.target, recipe.event) if name]
         raise StructureError(
-            found=f"no column {' or '.join(needed)} in {str(path)!r}",
+            found=f"no column {' or '.join(needed)} in '{path}'",
             expected="the observed target, with which predictions are compared",
             fix=f"Add it, or name the table's own by {typed('--rename', f'{recipe.target}=NAME')}.",
         )
@@ -148,7 +148,7 @@ def of_trials(data: Design, trials: np.ndarray, path: Path, empty: bool) -> Desi
     won = np.asarray(data.y)
     wrong = (won < 0) | (won > trials) | (won != np.round(won)) | (trials != np.round(trials))
     if wrong.any():
-        at = int(np.argmax(wrong))
+        at = np.argmax(wrong)
         raise table_error(
             path,
             f"{won[at]:g} successes of {trials[at]:g} trials in line {data.lines[at]}",
@@ -157,7 +157,7 @@ def of_trials(data: Design, trials: np.ndarray, path: Path, empty: bool) -> Desi
     number = np.column_stack([won, trials - won])
     row, lost = np.nonzero(number)
     if not (len(row) or empty):
-        raise StructureError(found=f"no trials in {str(path)!r}", expected="at least one")
+        raise StructureError(found=f"no trials in '{path}'", expected="at least one")
     made = _again(data, row, np.zeros((len(row), 0)))
     weights = number[row, lost] * made.counts
     return made._replace(y=1.0 - lost, weights=weights, kept=data.kept[row])
@@ -165,12 +165,10 @@ def of_trials(data: Design, trials: np.ndarray, path: Path, empty: bool) -> Desi
 
 def _again(data: Design, row: np.ndarray, baseline: np.ndarray) -> Design:
     """Repeat records, each time with its own columns (m, b) of the baseline."""
-    x = data.x[row]
-    x[:, : baseline.shape[1]] = baseline
+    made = data.part(row)
+    made.x[:, : baseline.shape[1]] = baseline
     suspects = {n: own._replace(groups=own.groups[row]) for n, own in data.suspects.items()}
-    made = data._replace(x=x, lines=data.lines[row], suspects=suspects)
-    own = {name: getattr(data, name) for name in ("offset", "weights", "groups")}
-    return made._replace(**{name: one if one is None else one[row] for name, one in own.items()})
+    return made._replace(kept=data.kept, suspects=suspects)
 
 
 def _at_risk(
@@ -189,7 +187,7 @@ def _at_risk(
     rounded = (time == entry) & (event == 1)
     wrong = (time < entry) | (entry < 0) | ((event != 0) & (event != 1)) | rounded
     if wrong.any():
-        at = int(np.argmax(wrong))
+        at = np.argmax(wrong)
         raise table_error(
             path,
             f"time {time[at]:g}, entry {entry[at]:g}, event {event[at]:g} in line {data.lines[at]}",

@@ -36,6 +36,4 @@ def check_rules(r: Any) -> None:
             "one",
         ),
     )
-    for wrong, found, expected in rules:
-        if wrong:
-            raise UsageError(found=found, expected=expected, fix="See posterity fit --help.")
+    UsageError.check(*((*rule, "See posterity fit --help.") for rule in rules))

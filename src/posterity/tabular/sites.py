@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from posterity.artifact.container import altered, parsed
+from posterity.errors import UsageError
 from posterity.families.names import some
+from posterity.ledger import Ledger
 from posterity.tabular.recipe import RECIPE, Recipe, recipe_in
 
 SITES = "sites"
@@ -92,6 +94,17 @@ def together(sites: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             count = sum(records for records, _ in noisy)
             total[key] = sum(records * value for records, value in noisy) / count
     return total
+
+
+def law_of(value: Any) -> Any:
+    """Return the posterior of a ledger, or a law as it is."""
+    return value.posterior if isinstance(value, Ledger) else value
+
+
+def twice(what: str, site: str) -> UsageError:
+    """Return the error for two tables, or files, of one site."""
+    fix = "Leave one out, or name them, as in north=FILE south=FILE."
+    return UsageError(found=f"two {what} of site {site!r}", expected="each site once", fix=fix)
 
 
 def said(sites: Mapping[str, Mapping[str, Any]]) -> list[str]:

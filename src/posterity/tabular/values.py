@@ -50,11 +50,8 @@ def labelled(
         return reading, notes
     if {"0", "1"} & {*levels} or not {*map(as_level, cells.column(target))} <= {"0", "1"}:
         return reading, notes
-    note = f"0 and 1 in {target!r} are read as {levels[0]} and {levels[1]}"
-    return dataclasses.replace(reading, levels={**reading.levels, target: ("0", "1")}), [
-        *notes,
-        note,
-    ]
+    notes.append(f"0 and 1 in {target!r} are read as {levels[0]} and {levels[1]}")
+    return dataclasses.replace(reading, levels={**reading.levels, target: ("0", "1")}), notes
 
 
 def values_of(
@@ -69,12 +66,10 @@ def values_of(
         _check_texts(cells, recipe, numeric)
         raise
     values = dict(zip(numeric, numbers, strict=True))
+    others = sorted(reading.convert.keys() - values.keys())
+    numbers = f"one of the numeric columns {some(numeric)}"
+    UsageError.check((others, f"--convert for {others}", numbers))
     for name, factor in reading.convert.items():
-        if name not in values:
-            raise UsageError(
-                found=f"--convert for {name!r}",
-                expected=f"one of the numeric columns {some(numeric)}",
-            )
         values[name] = values[name] * factor
     for name in wanted:
         levels = recipe.categories.get(name)
@@ -161,10 +156,12 @@ def notes_of_outliers(
     """Return a note on a number more than ``factor`` times as far from the median of its column as
     95 % of its numbers are, which is a slip rather than a tail, unless they are ``few``.
     """
-    middle = np.median(numbers) if len(numbers) >= few else np.nan
+    if len(numbers) < few:
+        return []
+    middle = np.median(numbers)
     far = np.abs(numbers - middle)
-    usual = float(np.quantile(far, 0.95, method="lower")) if len(far) else np.nan
-    most = int(np.argmax(far)) if len(far) else 0
+    usual = np.quantile(far, 0.95, method="lower")
+    most = int(np.argmax(far))
     if not (usual > np.finfo(np.float32).eps * abs(middle) and far[most] > factor * usual):
         return []
     return [
@@ -213,7 +210,7 @@ def whole(
         lines = [str(line) for line, one in zip(cells.lines, gap, strict=True) if one]
         every = f", in lines {listed(lines)}" if len(lines) > 1 else ""
         raise ArtifactError(
-            found=f"{count(sum(gap), 'record')} with a missing value in {str(cells.path)!r}, the "
+            found=f"{count(sum(gap), 'record')} with a missing value in '{cells.path}', the "
             f"first in line {lines[0]} (column {name!r}){every}",
             expected="a value in every column that is used",
             fix="Impute them, leave columns out (--without NAME) or records (--drop-missing), or "
@@ -263,7 +260,7 @@ def _levels(cells: Cells, name: str, levels: Sequence[str], own: Sequence[str]) 
     if len(own) != len(levels):
         raise UsageError(
             found=f"{len(own)} levels in --category {name}",
-            expected=f"the table's own text for each of {some(list(levels))}, in this order",
+            expected=f"the table's own text for each of {some(levels)}, in this order",
         )
     place = {as_level(text): index for index, text in enumerate(own)}
     texts = [as_level(cell) for cell in cells.column(name)]
@@ -277,7 +274,7 @@ def _levels(cells: Cells, name: str, levels: Sequence[str], own: Sequence[str]) 
             raise table_error(
                 cells.path,
                 f"{cell[:50]!r} in line {line}, column {name!r}",
-                f"one of its levels {some(list(own))}",
+                f"one of its levels {some(own)}",
                 fix,
             )
     return np.array([place[cell] for cell in texts], dtype=float)
@@ -285,8 +282,7 @@ def _levels(cells: Cells, name: str, levels: Sequence[str], own: Sequence[str]) 
 
 def check_positive(recipe: Recipe, name: str, numbers: np.ndarray, cells: Cells) -> None:
     """Raise an ArtifactError for an exposure or weight that is not positive."""
-    wrong = numbers <= 0
-    if name in (recipe.exposure, recipe.weights) and wrong.any():
-        line = cells.lines[int(np.argmax(wrong))]
-        found = f"{name!r} in line {line} that is not positive"
+    wrong = np.flatnonzero(numbers <= 0)
+    if name in (recipe.exposure, recipe.weights) and len(wrong):
+        found = f"{name!r} in line {cells.lines[wrong[0]]} that is not positive"
         raise table_error(cells.path, found, "positive numbers")

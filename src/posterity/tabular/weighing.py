@@ -28,7 +28,7 @@ def weighted(
         return weights * (size / weights.sum()), (note,)
     broken = weights != np.round(weights)
     if broken.any():
-        at = int(np.argmax(broken))
+        at = np.argmax(broken)
         raise table_error(
             cells.path,
             f"weight {weights[at]:g} in line {cells.lines[at]}, column {name!r}, which is no "

@@ -122,7 +122,8 @@ def degrees(
 
     They are the most probable for residuals of records left out in turn: a record's prediction is
     that of the draws weighted by the inverse of their density there, no weight above the mean times
-    the root of their number. Source: gelfand1992 (weights), ionides2008 (the bound).
+    the root of their number. Infinite, as of a normal law, where residuals are not finite. Source:
+    gelfand1992 (weights), ionides2008 (the bound).
     """
     surprise = (away**2 / noise + np.log(noise)).sum(-1, keepdims=True) / 2
     shares = np.minimum(scipy.special.softmax(surprise, 0), len(away) ** -0.5)
@@ -137,7 +138,7 @@ def degrees(
         return -law_of_values(0.0, 1.0, own).logpdf(standardised).sum() - prior
 
     best = scipy.optimize.minimize_scalar(lost, bounds=(1 / most, 1 / least), method="bounded")
-    return float(1 / best.x)
+    return float(1 / best.x) if np.isfinite(best.fun) else np.inf
 
 
 def misfit(

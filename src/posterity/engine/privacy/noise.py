@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.linalg import solve_triangular
 from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import ndtri
 
 from posterity.arguments import BETWEEN, COUNT, NOT_NEGATIVE, POSITIVE, one_of
 from posterity.arrays.typing import ArrayLike
@@ -95,20 +95,16 @@ class GaussianMechanism:
         little less. Raises a MissingExtraError without the extra ``privacy``.
         """
         POSITIVE.check(epsilon=epsilon)
-        BETWEEN.check(delta=delta)
+
+        def made(log_noise: float) -> Self:
+            return cls(reference, clip, math.exp(log_noise), **options)
 
         def exceeds(log_noise: float) -> float:
-            """Return delta of one release, minus the allowed one (balle2018, theorem 8)."""
-            noise = math.exp(log_noise)
-            half = 0.5 / noise
-            far = epsilon * noise
-            return float(ndtr(half - far) - math.exp(log_ndtr(-half - far) + epsilon)) - delta
+            return made(log_noise).epsilon(delta, releases) - epsilon
 
-        noise = math.exp(brentq(exceeds, math.log(1e-3), math.log(1e9))) * math.sqrt(releases)  # pyright: ignore
-        mechanism = cls(reference, clip, noise, **options)
-        while mechanism.epsilon(delta, releases) > epsilon:  # as the accountant computes it
-            mechanism = dataclasses.replace(mechanism, noise=mechanism.noise * (1 + 1e-4))
-        return mechanism
+        # The root is at most so far from the noise sought, which is not to be below it.
+        near: Any = brentq(exceeds, math.log(1e-3), math.log(1e6), xtol=1e-4)
+        return made(near + 1e-4)
 
     def epsilon(self, delta: float, releases: int = 1) -> float:
         """Return the ``epsilon`` of all ``releases`` together for this ``delta``.

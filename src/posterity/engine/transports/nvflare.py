@@ -293,6 +293,6 @@ def _there(session: Session, age: float = 30.0) -> frozenset[str]:
 
 def _no_kit(kit: Path, file: str, error: Exception) -> ArtifactError:
     return ArtifactError(
-        found=f"no {file} in {str(kit)!r} that can be read ({error})",
+        found=f"no {file} in '{kit}' that can be read ({error})",
         expected="a folder that `nvflare provision` made",
     )

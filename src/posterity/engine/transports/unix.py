@@ -149,7 +149,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
             self._inode = self.path.stat().st_ino
         except OSError as error:
             raise UsageError(
-                found=f"socket {str(path)!r}, which cannot be made ({error.strerror or error})",
+                found=f"socket '{path}', which cannot be made ({error.strerror or error})",
                 expected="a folder in which sockets can be made",
             ) from error
 
@@ -251,7 +251,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
         except (OSError, EOFError, Refusal) as error:
             self.close()
             raise SiteError(
-                found=f"no answer of the agent at {str(self.path)!r} ({error or 'it ended'})",
+                found=f"no answer of the agent at '{self.path}' ({error or 'it ended'})",
                 expected=f"one within {wait:g} seconds",
                 fix="See its log; if it hangs, restart it, which loses nothing.",
             ) from error
@@ -278,7 +278,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
             except OSError as error:
                 raw.close()
                 raise Absent(
-                    found=f"no agent at {str(self.path)!r} ({error.strerror or error})",
+                    found=f"no agent at '{self.path}' ({error.strerror or error})",
                     expected="a running agent",
                     fix="Start it by `posterity site run`.",
                 ) from error

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.families.distribution import Distribution
-from posterity.families.layers import Layers
-from posterity.families.marginals import WEIGHT, Names, Table, numbered
+from posterity.families.marginals import WEIGHT, Names, Table
 from posterity.families.names import names_of
 from posterity.ledger import Ledger
 
@@ -139,9 +138,10 @@ def _site(ledger: Ledger, whole: Any, name: str, names: Names) -> SiteSummary:
 def influences_of(
     whole: Distribution, left: Distribution, names: Names, most: int | None
 ) -> Iterator[Influence]:
-    """Yield every number with a site and without it, or of each table the one that moved most."""
-    pairs = zip(_all_tables(whole, names), _all_tables(left, names), strict=True)
-    for mine, theirs in pairs:
+    """Yield every number with a site and without it, or of each table the one that moved most.
+    Single weights of networks have no meaning, and no rows.
+    """
+    for mine, theirs in zip(whole.tables(names), left.tables(names), strict=True):
         if mine.quantity == WEIGHT and most is not None:
             continue  # counts of components depend on numbers of records, not on influence
         with np.errstate(all="ignore"):
@@ -157,42 +157,3 @@ def influences_of(
             member, name = mine.labels(index)
             values = (float(mean[index]), float(without[index]), float(by[index]))
             yield Influence(mine.block, member, mine.quantity, name, *values)
-
-
-def _all_tables(law: Distribution, names: Names) -> list[Table]:
-    return [*law.tables(names), *_networks(law, "")]
-
-
-def _networks(law: Distribution, block: str) -> Iterator[Table]:
-    layers = law.network_layers
-    members = law.exchangeable_members()
-    if layers is not None:
-        axes = tuple(map(numbered, law.batch_shape))
-        yield Table(block, "", axes, _Weights(layers), law.marginals()[0])
-    elif members is not None:
-        yield from _networks(members.laws, block)
-    else:
-        for name, part in law.named_parts().items():
-            yield from _networks(part, f"{block}/{name}" if block else name)
-
-
-class _Weights(tuple[str, ...]):
-    """Names of a network's weights, computed on request, since there may be millions."""
-
-    layers: Layers
-
-    def __new__(cls, layers: Layers) -> Any:
-        made = super().__new__(cls)
-        made.layers = layers
-        return made
-
-    def __len__(self) -> int:
-        return self.layers.size
-
-    def __getitem__(self, index: Any) -> Any:
-        for number, places in enumerate(self.layers.places):
-            for name, place in places.items():
-                if place.start <= index < place.stop:
-                    at = np.unravel_index(index - place.start, place.shape)
-                    return f"layer {number} {name} {list(map(int, at))}"
-        raise IndexError(index)

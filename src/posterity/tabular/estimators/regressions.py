@@ -12,7 +12,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 import posterity
 from posterity.adapters.shared import columns_of
-from posterity.arguments import BETWEEN, COUNT, POSITIVE
+from posterity.arguments import COUNT, POSITIVE
 from posterity.entries import dependent
 from posterity.errors import FitWarning, ParameterError
 from posterity.families import ExponentialFamily
@@ -105,9 +105,7 @@ class FederatedRegression(OfSites):
         if sample_weight is not None:
             weights = _check_sample_weight(sample_weight, x)
             if not (weights >= 0).all() or not weights.any():
-                raise ValueError(
-                    "sample_weight is to be positive or zero, and not zero throughout."
-                )
+                raise ValueError("sample_weight is to be positive or zero, not zero throughout.")
         apart = rows_of(sites, len(x))
         used = weights > 0
         columns = columns_of(self, self.n_features_in_)
@@ -165,7 +163,6 @@ class FederatedRegression(OfSites):
 
         It covers the uncertainty of the coefficients, not the noise of a single record.
         """
-        BETWEEN.check(level=level)
         made = self._predictions(X, level)
         return np.column_stack([made["low"], made["high"]])
 

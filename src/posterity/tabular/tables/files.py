@@ -92,7 +92,7 @@ def of_sites(found: Moments, path: Name, *, prior: Any = None, flat_sd: float = 
     """
     if not found.sites or found.covariance is not None:
         raise UsageError(
-            found=f"table {str(path)!r} without a column of studies, or with a covariance",
+            found=f"table '{path}' without a column of studies, or with a covariance",
             expected="columns study, estimate and standard error",
             fix="Read the table of one study by posterity.tabular.tables.read.",
         )
@@ -104,7 +104,7 @@ def of_sites(found: Moments, path: Name, *, prior: Any = None, flat_sd: float = 
     widest = Ledger(from_table(names, np.zeros(len(names)), np.full(len(names), flat_sd)))
     for site, each in rows.items():
         own, mean, sd = zip(*each, strict=True)
-        with within(f"study {site!r} of table {str(path)!r}"):
+        with within(f"study {site!r} of table '{path}'"):
             law = from_table(own, mean, sd)
             to_ledger(law, site, prior=prior, flat_prior=True, flat_sd=flat_sd)
         places = [names.index(name) for name in own]
@@ -117,7 +117,7 @@ def of_sites(found: Moments, path: Name, *, prior: Any = None, flat_sd: float = 
 
 def law_of(found: Moments, path: Name) -> ExponentialFamily:
     """Return the law of moments that were read; errors name the file."""
-    with within(f"table {str(path)!r}"):
+    with within(f"table '{path}'"):
         return from_table(found.names, found.mean, found.sd, covariance=found.covariance)
 
 
@@ -134,15 +134,15 @@ def read_moments(
     across = cells.header[1:]
     down = tuple(reader.clean(row[0]) for row in cells.rows)
     _check_names(Path(covariance), down, cells.lines)
-    columns = order(across, result.names, f"the columns of {str(covariance)!r}", "the means")
-    rows = order(down, result.names, f"the rows of {str(covariance)!r}", "the means")
+    columns = order(across, result.names, f"the columns of '{covariance}'", "the means")
+    rows = order(down, result.names, f"the rows of '{covariance}'", "the means")
     matrix = cells.numbers(across, decimal)[np.ix_(rows, columns)]
     if result.sd is not None:  # tables of one fit agree; rounded ones agree to three digits
         wide = np.sqrt(np.maximum(np.diagonal(matrix), 0))
         for name, one, other in zip(result.names, result.sd, wide, strict=True):
             if not abs(one - other) <= 0.005 * max(abs(one), other):
                 raise StructureError(
-                    found=f"sd {one:g} of {name!r} in {str(path)!r}, {other:g} by the covariance",
+                    found=f"sd {one:g} of {name!r} in '{path}', {other:g} by the covariance",
                     expected="two tables of the same fit",
                 )
     return result._replace(sd=None, covariance=matrix)
@@ -167,7 +167,7 @@ def write(
     as_json = path.suffix.lower() == ".json"
     if covariance is not None and (as_json or "covariance" not in table):
         raise UsageError(
-            found=f"a file {str(covariance)!r} for a covariance"
+            found=f"a file '{covariance}' for a covariance"
             + (" beside a .json, which includes it" if as_json else f" of a {table['family']} law"),
             expected="it only for a Gaussian that is not diagonal, beside a .csv",
         )
@@ -196,20 +196,18 @@ def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
     cells = reader.read_cells(path, unnamed=True)
     if any(name.startswith("#") or name in DRAWS for name in cells.header):
         raise StructureError(
-            found=f"draws in table {str(path)!r}, whose header is {some(cells.header)}",
+            found=f"draws in table '{path}', whose header is {some(cells.header)}",
             expected="a table of means and standard deviations, a row for each parameter",
             fix="Read them in Python, and pass them to posterity.adapters.from_samples.",
         )
-    with within(f"table {str(path)!r}"):
+    with within(f"table '{path}'"):
         roles, unused = roles_of(cells.header)
-        wrong = "" if cells.rows else "a header without rows"
-        if not {"sd", "variance", "upper"} & roles.keys() and covariance is None:
-            wrong = f"means without standard deviations: columns {some(list(cells.header))}"
-        if wrong:
-            raise StructureError(
-                found=wrong,
-                expected="a row for each parameter, with its standard deviation or limits",
-            )
+        vague = not {"sd", "variance", "upper"} & roles.keys() and covariance is None
+        means = f"means without standard deviations: columns {some(cells.header)}"
+        expected = "a row for each parameter, with its standard deviation or limits"
+        StructureError.check(
+            (vague, means, expected), (not cells.rows, "a header without rows", expected)
+        )
     columns = {role: place for role, place in roles.items() if role not in TEXTS}
     read = cells.numbers([cells.header[place] for place in columns.values()], decimal)
     values = dict(zip(columns, read.T, strict=True))

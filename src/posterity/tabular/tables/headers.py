@@ -50,13 +50,10 @@ def roles_of(header: Sequence[str]) -> tuple[dict[str, int], list[str]]:
     if "sd" in result and "variance" in result:
         wrong = f"both {header[result['sd']]!r} and {header[result['variance']]!r}"
     if not {"name", "site"} & result.keys() or "mean" not in result:
-        wrong = f"columns {some(list(header))}"
+        wrong = f"columns {some(header)}"
     if ("lower" in result) != ("upper" in result):
         wrong = "one limit of an interval without the other"
-    if wrong:
-        raise StructureError(
-            found=wrong,
-            expected="one column 'name' (or 'study'), one 'mean' (or 'estimate', 'coef'), and one "
-            "'sd' (or 'se', 'std. error', 'variance', or the limits '2.5 %' and '97.5 %')",
-        )
+    expected = "one column 'name' (or 'study'), one 'mean' (or 'estimate', 'coef'), and one 'sd' "
+    expected += "(or 'se', 'std. error', 'variance', or the limits '2.5 %' and '97.5 %')"
+    StructureError.check((wrong, wrong, expected))
     return result, unused

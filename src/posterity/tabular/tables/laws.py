@@ -137,25 +137,20 @@ def _numbers(names: Sequence[str], values: object, axes: int, what: str) -> np.n
     """Return finite numbers along ``axes`` axes, each as long as there are names."""
     size = len(names)
     expected = f"numbers, in {size} rows of {size}" if axes > 1 else f"numbers, {size} of them"
-    fix = "Pass a number for each parameter."
     try:
         result = np.asarray(values, dtype=float)
     except (TypeError, ValueError) as error:
-        raise ParameterError(
-            found=f"{what} {str(values)[:80]}", expected=expected, fix=fix
-        ) from error
+        raise ParameterError(found=f"{what} {str(values)[:80]}", expected=expected) from error
     if result.shape != (size,) * axes:
-        raise StructureError(found=f"{what} of shape {result.shape}", expected=expected, fix=fix)
-    for name, value in zip(names, result, strict=True):
-        if not np.isfinite(value).all():
-            raise _unfit(name, f"{what} {value}", "a finite number")
+        raise StructureError(found=f"{what} of shape {result.shape}", expected=expected)
+    _check_each(names, result, np.isfinite(result), what, "a finite number")
     return result
 
 
 def _positive(names: Sequence[str], sd: np.ndarray) -> np.ndarray:
-    for name, value in zip(names, sd, strict=True):
-        if not (value > 0 and 0 < value**2 < math.inf and 1 / value**2 < math.inf):
-            raise _unfit(name, f"sd {value}", "a positive standard deviation")
+    with np.errstate(all="ignore"):
+        usable = np.isfinite(1 / (sd * abs(sd))) & np.isfinite(sd**2) & (sd > 0)
+    _check_each(names, sd, usable, "sd", "a positive standard deviation")
     return sd
 
 
@@ -163,11 +158,8 @@ def _covariance(names: Sequence[str], covariance: object) -> np.ndarray:
     matrix = _numbers(names, covariance, 2, "covariance")
     sd = _positive(names, np.sqrt(np.maximum(np.diagonal(matrix), 0)))
     scale = np.outer(sd, sd)
-    odd = np.argwhere(abs(matrix - matrix.T) > 1e-8 * scale)  # by more than rounding
-    if len(odd):
-        i, j = odd[0]
-        both = f"covariance {matrix[i, j]} one way and {matrix[j, i]} the other"
-        raise _unfit(f"{names[i]!r}, {names[j]!r}", both, "a symmetric matrix")
+    even = abs(matrix - matrix.T) <= 1e-8 * scale  # up to rounding
+    _check_each(names, matrix, even, "covariances", "a symmetric matrix")
     values, vectors = np.linalg.eigh(symmetric(matrix / scale))
     if values[0] <= len(names) * np.finfo(float).eps:
         most = [names[i] for i in sorted(np.argsort(-abs(vectors[:, 0]))[:3])]
@@ -179,6 +171,10 @@ def _covariance(names: Sequence[str], covariance: object) -> np.ndarray:
     return symmetric(matrix)
 
 
-def _unfit(name: str, found: str, expected: str) -> ParameterError:
-    found = f"{found} of parameter {name!r}"
-    return ParameterError(found=found, expected=expected)
+def _check_each(
+    names: Sequence[str], values: np.ndarray, good: np.ndarray, what: str, expected: str
+) -> None:
+    """Raise a ParameterError that names the first parameter of which a value is not ``good``."""
+    for name, value, one in zip(names, values, good, strict=True):
+        if not one.all():
+            raise ParameterError(found=f"{what} {value} of parameter {name!r}", expected=expected)

@@ -46,8 +46,9 @@ FRAMES = {
     ".sav": ("pandas", "read_spss"),
     ".sas7bdat": ("pyreadstat", "read_sas7bdat"),
     ".xpt": ("pyreadstat", "read_xport"),
+    ".parquet": ("pandas", "read_parquet"),
 }
-"""Functions that read tables of Stata, SPSS and SAS, by ending."""
+"""Functions that read tables of Stata, SPSS, SAS and Arrow, by ending."""
 NEEDED = {".parquet": "pyarrow", ".xlsx": "openpyxl", ".dta": "pandas"}
 """Packages that read tables, by ending; pyreadstat reads the others."""
 OTHERS = {
@@ -184,15 +185,12 @@ def read_cells(path: Path, *, unnamed: bool = False) -> Cells:
     expected = "column names, then records"
     try:
         ending = path.suffix.lower()
-        if ending in (*FRAMES, ".parquet", ".xlsx"):
+        if ending in (*FRAMES, ".xlsx"):
             return _of_frame(path, unnamed)
         if ending in OTHERS:
-            found = f"{str(path)!r}, {OTHERS[ending][0]}"
-            raise ArtifactError(
-                found=found,
-                expected=f".csv, .parquet, .xlsx, {', '.join(FRAMES)}",
-                fix=OTHERS[ending][1],
-            )
+            what, fix = OTHERS[ending]
+            read = f".csv, .xlsx, {', '.join(FRAMES)}"
+            raise ArtifactError(found=f"'{path}', {what}", expected=read, fix=fix)
         expected = "a line of column names, then rows of as many cells, separated by commas, "
         expected += "semicolons or tabs"
         return _of_text(path, read_text(path), unnamed)
@@ -203,46 +201,38 @@ def read_cells(path: Path, *, unnamed: bool = False) -> Cells:
 def _of_frame(path: Path, unnamed: bool) -> Cells:
     """Return the cells of the only sheet with any, of a file that pandas reads."""
     notes: list[tuple[str, str]] = []
-    parquet = path.suffix.lower() == ".parquet"
+    ending = path.suffix.lower()
     try:
         import pandas
 
-        if parquet:
-            frame = pandas.read_parquet(path)
-            for place, name in reversed([*enumerate(frame.index.names)]):
-                if name is None:
-                    continue
-                text = clean(str(name))
-                use = f"is read as a column ({typed('--without', text)} leaves it out of a fit)"
-                if name in frame.columns:
-                    use = "is left out, since a column has the same name"
-                else:
-                    frame.insert(0, name, frame.index.get_level_values(place))
-                notes.append((text, f"the index {text!r} of the table {use}"))
-            sheets = {"": [[*map(str, frame.columns)], *_texts(frame)]}
-        elif path.suffix.lower() in FRAMES:
-            library, function = FRAMES[path.suffix.lower()]
-            made = getattr(importlib.import_module(library), function)(path)
-            frame = made[0] if isinstance(made, tuple) else made  # beside what a file says of it
-            sheets = {"": [[*map(str, frame.columns)], *_texts(frame)]}
-        else:
+        if ending == ".xlsx":
             options: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
             frames = pandas.read_excel(path, sheet_name=None, header=None, **options)
             sheets = {name: _texts(frame) for name, frame in frames.items()}
+        else:
+            library, function = FRAMES[ending]
+            made = getattr(importlib.import_module(library), function)(path)
+            frame = made[0] if isinstance(made, tuple) else made  # beside what a file says of it
+            index = [n for n in frame.index.names if n is not None and n not in frame.columns]
+            for name in map(str, index):
+                use = f"is read as a column ({typed('--without', name)} leaves it out of a fit)"
+                notes.append((clean(name), f"the index {name!r} of the table {use}"))
+            frame = frame.reset_index(index)
+            sheets = {"": [[*map(str, frame.columns)], *_texts(frame)]}
     except ImportError as error:
-        needed = ("pandas", NEEDED.get(path.suffix.lower(), "pyreadstat"))
+        needed = ("pandas", NEEDED.get(ending, "pyreadstat"))
         missing = dict.fromkeys(name for name in needed if importlib.util.find_spec(name) is None)
         raise MissingExtraError.of(" and ".join(missing) or str(error), "tables") from error
     except Exception as error:  # each library that pandas calls has its own errors
         raise _unreadable(path, str(error)[:200], path.suffix) from error
-    own = [name for name, rows in sheets.items() if any(map(any, rows))]
+    own = {name: rows for name, rows in sheets.items() if any(map(any, rows))}
     if len(own) > 1:
-        found = f"{len(own)} sheets {some(own)} with cells"
-        fix = "Keep one, or save it as .csv."
-        raise table_error(path, found, "one sheet with cells", fix)
-    rows = sheets[own[0]] if own else []
+        found = f"{len(own)} sheets {some([*own])} with cells"
+        raise table_error(path, found, "one sheet with cells", "Keep one, or save it as .csv.")
+    rows = next(iter(own.values()), [])
     lines = [*range(1, len(rows) + 1)]
-    return _cells(path, rows, lines, ",", unnamed, stored=parquet)._replace(notes=(*notes,))
+    cells = _cells(path, rows, lines, ",", unnamed, stored=ending == ".parquet")
+    return cells._replace(notes=(*notes,))
 
 
 def _texts(frame: Any) -> list[list[str]]:
@@ -313,12 +303,12 @@ def as_text(name: str) -> str:
 
 def table_error(path: Path, found: str, expected: str, fix: str = CORRECT) -> ArtifactError:
     """Return the error for a defect of a table, with its place in ``found``."""
-    return ArtifactError(found=f"{found} in table {str(path)!r}", expected=expected, fix=fix)
+    return ArtifactError(found=f"{found} in table '{path}'", expected=expected, fix=fix)
 
 
 def _unreadable(path: Path, why: str, kind: str = "") -> ArtifactError:
     return ArtifactError(
-        found=f"table {str(path)!r} that cannot be read ({why})",
+        found=f"table '{path}' that cannot be read ({why})",
         expected=f"a complete {kind} file" if kind else "a text file in UTF-8",
     )
 
