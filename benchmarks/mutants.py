@@ -17,6 +17,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from experiments import provenance
+
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results" / "mutants.json"
 MUTANTS: dict[str, dict[str, Any]] = {
@@ -31,7 +33,6 @@ FAILED = 1
 RUN = """
 import sys
 from benchmarks import faults, faults_star
-from experiments import provenance
 world = faults_star.Star if sys.argv[1] == "star" else faults.World
 found = faults.caught(world.usual, 1, int(sys.argv[2]), world)
 print(found[1] if found else "")
