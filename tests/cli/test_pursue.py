@@ -26,7 +26,6 @@ file = "sick.csv"
 [model]
 kind = "logistic-regression"
 target = "sick"
-intercept = true
 [prior]
 variance = 4.0
 [pursuit]

@@ -147,12 +147,13 @@ def _options(settings: Settings) -> dict[str, Any]:
 
 
 def _of_prior(settings: Settings) -> bool:
-    """Return whether the given prior has an intercept, as all have by default; of priors by their
-    parameters only those of a file say so.
+    """Return whether the given prior has an intercept, as all have by default, and those of one
+    variance (of commands without prior files) do; of priors by their parameters only those of a
+    file say so.
     """
-    if not settings.table("prior", "sd"):
+    if not settings.has("prior.file") or not settings.table("prior", "sd"):
         return True
-    path = settings.path("prior.file") if settings.has("prior.file") else None
+    path = settings.path("prior.file")
     return path is not None and INTERCEPT in names_of(files.read_prior(path)[0]).get("", ())
 
 
