@@ -173,8 +173,8 @@ def test_help_has_every_choice():
     [
         ("", 2, "no files"),
         ("n.safetensors", 2, "1 site"),
-        ("n.safetensors n.safetensors", 2, "two files of site 'north'"),
-        ("plain.safetensors sub/plain.safetensors", 2, "two files of site 'plain'"),
+        ("n.safetensors n.safetensors", 2, "and 'n.safetensors', of site 'north'"),
+        ("plain.safetensors sub/plain.safetensors", 2, "'sub/plain.safetensors', of site 'plain'"),
         ("n.safetensors e.safetensors --components 4", 2, "components=4; between 5 and 7"),
         ("n.safetensors s.safetensors --rule other", 2, "'other'"),
         ("n.safetensors s.safetensors --divergence other", 2, "'other'"),

@@ -263,7 +263,7 @@ def levels():
 def test_a_level_that_one_site_lacks_is_said_beside_what_differs(levels, model):
     line = f"federate north.csv south.csv west.csv {ORDERED} --model {model} -o all.safetensors"
     notes = document(*shlex.split(line))["notes"]
-    lacks = "['south']: no record has the level ['severe']: this alone may be why"
+    lacks = "south: no record has the level ['severe']: this alone may be why"
     assert any(note.startswith(lacks) for note in notes)
     assert any("sites differ in above[mild]" in note or "'south' contra" in note for note in notes)
     assert "no record has the level" in shell("show all.safetensors").stdout.replace("\n", " ")

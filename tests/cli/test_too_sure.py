@@ -280,7 +280,7 @@ def test_notes_of_a_file_travel_through_every_verb(tmp_path):
         data, _, _ = separated("level without an event" if site == "a" else "none", 200 + number)
         put(site, **data)
         succeed(*shlex.split(f"fit {site}.csv --target y --model logistic -o {site}.safetensors"))
-    words = "['a']: ['drug'] tell the target's classes apart"
+    words = "a: ['drug'] tell the target's classes apart"
     assert told("fuse a.safetensors b.safetensors -o ab.safetensors", words)
     for line in ("show ab.safetensors", "inspect ab.safetensors"):
         assert words in " ".join(succeed(*line.split()).stdout.split())

@@ -11,8 +11,7 @@ from posterity.cli.recipes import in_form, requested
 from posterity.cli.report import Group, group, parameters, short
 from posterity.cli.streams import Data, bar, verb
 from posterity.errors import UsageError
-from posterity.families.names import some
-from posterity.runtime.text import count
+from posterity.runtime.text import count, listed
 from posterity.tabular.reconcile import prior_digest
 from posterity.tabular.sites import sites_in
 from posterity.tabular.units import suspicious
@@ -38,10 +37,15 @@ def fit(settings: Settings) -> Data:
     several = len(settings.files) > 1
     paths = settings.files if several else (settings.single("data.file"),)
     prior = settings.path("prior.file")
-    if several and settings["site"] is None:
-        raise incomplete(f"{len(paths)} imputed tables", "the name of their --site")
-    found = f"a file twice among {some([*map(str, paths)])}"
-    UsageError.check((len({*paths}) < len(paths), found, "each imputed table once"))
+    unnamed = several and settings["site"] is None
+    found = f"{len(paths)} tables without --site"
+    expected = "imputed tables of one site, and its name"
+    fix = "Pass --site NAME; but fit tables of different records one by one, or federate them."
+    repeated = f"a file twice among {listed(map(str, paths))}"
+    UsageError.check(
+        (unnamed, found, expected, fix),
+        (len({*paths}) < len(paths), repeated, "each imputed table once"),
+    )
     recipe, reading = requested(settings)
     before = None
     if prior is not None:

@@ -278,7 +278,8 @@ def problem_of(settings: Settings) -> Problem:
             expected="x and y, or a column that model.target names",
         )
     options = settings.table("model", "kind", "target", "intercept")
-    variance = settings["prior.variance"]
+    needed = kind != "network"
+    variance = settings.need("prior.variance") if needed else settings["prior.variance"]
     model, prior = specification.make_model_and_prior(kind, options, variance, *table.data)
     notes = _of_noise(settings, kind)
     record = {}
@@ -299,15 +300,12 @@ def _regression(settings: Settings, kind: str, sites: Sites) -> Problem:
             expected="fit or federate, which have sandwich covariances",
             fix="Leave it out, or fit the table and use its file.",
         )
-    variance = settings["prior.variance"]
-    if isinstance(variance, float):
+    known = settings["prior.sd"] or settings["data.like"]
+    variance = settings["prior.variance"] if known else settings.need("prior.variance")
+    found = f"{settings.flag('prior.variance')} of several numbers for a regression"
+    UsageError.check((isinstance(variance, list), found, "one number, of each coefficient"))
+    if variance is not None:
         recipe = dataclasses.replace(recipe, prior_sd={"": variance**0.5})
-    elif variance is not None or not (settings["prior.sd"] or settings["data.like"]):
-        raise UsageError(
-            found=f"prior.variance = {variance}",
-            expected="the prior variance of a coefficient, or standard deviations",
-            fix="Set it; variance = 1.0 suits columns of a scale near one.",
-        )
     prior = _of_units(recipe, table.names)
     notes = (*sites.notes, *oddities([table.inputs], table.names))
     record = as_provenance(recipe, sites.facts)

@@ -371,7 +371,7 @@ def places_of(*names: str) -> set[str]:
 
 
 @functools.cache
-def flags() -> set[str]:
-    """Return the names of all commands' flags."""
+def flags() -> dict[str, Kind]:
+    """Return the kinds of all commands' options by the names of their flags."""
     names = [name for name, own in commands().items() if "files" in own]
-    return {option.name for name in names for option in options_of(name)}
+    return {option.name: option.kind for name in names for option in options_of(name)}

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from posterity.cli.schema import flags
+from posterity.cli.schema import FLAG, flags
 from posterity.errors import ArtifactError, PosterityError, UsageError
 from posterity.runtime.interrupts import Interrupts, Terminated, deferred, heed, of_signal
 from posterity.runtime.progress import shown
@@ -142,6 +142,7 @@ def _flag(argument: re.Match[str]) -> str:
     if flag not in flags():
         return argument[0]
     value = argument[2] or ""
+    value = "" if value == "True" and flags()[flag] is FLAG else value
     value = value if value.startswith("'") else value.lower()
     return f"{flag} {value}".rstrip()
 

@@ -174,8 +174,8 @@ def _not_converged(run: Run, sites: tuple[str, ...], left: float | None) -> Conv
     return ConvergenceError(
         found=f"{run.status}{measured} after {', '.join(map(repr, sites))} left",
         expected="a posterior that has converged, of which a receipt can speak",
-        fix="Leave `sweeps` out or raise it, or pass `allow_unconverged=True` for a receipt all "
-        "the same; nothing was changed.",
+        fix="Raise sweeps=, or leave it out, or pass allow_unconverged=True for a receipt all the "
+        "same; nothing was changed.",
     )
 
 

@@ -69,8 +69,8 @@ def count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def listed(names: Iterable[str]) -> str:
-    """Return the first few names, and the number of further ones."""
+def listed(names: Iterable[str], most: int = SHOWN) -> str:
+    """Return the first ``most`` names, and the number of further ones."""
     names = list(names)
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(short_name(name) for name in names[:SHOWN]) + more
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(short_name(name) for name in names[:most]) + more

@@ -12,7 +12,7 @@ import numpy as np
 from posterity.families.names import some
 from posterity.models.sandwich import slopes_of_groups, spread_of
 from posterity.models.separation import separating
-from posterity.runtime.text import typed
+from posterity.runtime.text import listed, typed
 from posterity.tabular.identifiers import Suspect
 from posterity.tabular.options import COUNTS, LABELS, ODDS, ORDERED
 from posterity.tabular.recipe import Recipe
@@ -159,7 +159,7 @@ def notes_of_skewness(
     skewness = cubic / np.diagonal(covariance) ** 1.5
     odd = {name: own for name, own in zip(names, skewness, strict=True) if abs(own) > most}
     if odd:
-        told = some([f"{name} {own:.2g}" for name, own in odd.items()])
+        told = listed(f"{name} {own:.2g}" for name, own in odd.items())
         yield (
             f"the posterior is skewed (skewness {told}), which one Gaussian does not hold: its "
             "intervals are too short on that side"

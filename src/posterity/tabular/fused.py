@@ -143,6 +143,8 @@ def _in_memory(paths: Sequence[str], inputs: Inputs, read: Reader) -> list[Alone
         value, own = read(path)
         given, file = named(path)
         name = given or (name_of(value.sites) if isinstance(value, Ledger) else "") or file.stem
+        if name in about:
+            raise twice(f"files, '{about[name].path}' and '{file}',", name)
         inputs.note([name], [own.digest], own.provenance)
         values[name] = value
         about[name] = own

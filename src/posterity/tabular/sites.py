@@ -14,8 +14,8 @@ import numpy as np
 
 from posterity.artifact.container import altered, parsed
 from posterity.errors import UsageError
-from posterity.families.names import some
 from posterity.ledger import Ledger
+from posterity.runtime import text as words
 from posterity.tabular.recipe import RECIPE, Recipe, recipe_in
 
 SITES = "sites"
@@ -107,11 +107,12 @@ def twice(what: str, site: str) -> UsageError:
     return UsageError(found=f"two {what} of site {site!r}", expected="each site once", fix=fix)
 
 
-def said(sites: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the notes on sites' fits in words, each with the sites that it is about, unless all.
+def said(sites: Mapping[str, Mapping[str, Any]], most: int = 10) -> list[str]:
+    """Return the notes on sites' fits in words, each with ``most`` of the sites that it is about,
+    unless it is about all.
 
     >>> said({"north": {"notes": ["few events"]}, "south": {}})
-    ["['north']: few events"]
+    ["north: few events"]
     """
     about: dict[str, list[str]] = {}
     for site, own in sites.items():
@@ -119,7 +120,8 @@ def said(sites: Mapping[str, Mapping[str, Any]]) -> list[str]:
             about.setdefault(line, []).append(site)
     every = len(sites)
     return [
-        line if len(whose) == every else f"{some(whose)}: {line}" for line, whose in about.items()
+        line if len(whose) == every else f"{words.listed(whose, most)}: {line}"
+        for line, whose in about.items()
     ]
 
 
