@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli.commands import document, refuse, succeed
-from cli.test_recipes import put, rows
+from cli.test_recipes import put, rows, take
 from scipy.integrate import cumulative_trapezoid, quad
 from scipy.interpolate import CubicSpline
 from scipy.optimize import minimize, minimize_scalar
@@ -583,6 +583,17 @@ def test_survival_at_the_shell_is_fused_federated_and_predicted():
     refuse("evaluate w.safetensors s.csv --times 1", 2, "--times")
     put("odd.csv", {**lives(2, 30), "entry": 99.0 * np.ones(len(lives(2, 30)["x"]))})
     refuse(f"fit odd.csv {' '.join(line)} -o o.safetensors", 5, "line 2; after a nonnegative entry")
+
+
+@pytest.mark.parametrize("hazard", [(), ("--cuts", "1"), ("--own", "intercept")])
+def test_a_hazard_ratio_is_one_to_the_baseline(hazard):
+    put("t.csv", take(lives(2, 250), "time", "dead", "x"))
+    line = ("--target", "time", "--event", "dead", "--model", "survival", *hazard)
+    found = document("fit", "t.csv", *line, "-o", "t.safetensors")["parameters"]
+    slope = next(own["mean"] for own in found if own["name"] == "x")
+    succeed("predict", "t.safetensors", "t.csv", "--times", "1", "-o", "p.csv")
+    ratio = rows("p.csv")["log_hazard_ratio"]
+    np.testing.assert_allclose(ratio, slope * lives(2, 250)["x"], atol=1e-6)
 
 
 def test_densities_of_survival_add_up_to_one():

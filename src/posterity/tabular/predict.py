@@ -15,8 +15,9 @@ from posterity.families.names import names_of, order
 from posterity.families.supports import RealNumbers
 from posterity.models import LogisticRegression
 from posterity.models.nodes import log_normal_mean, normal_pairs
+from posterity.models.strata import AT
 from posterity.tabular.design import covariates
-from posterity.tabular.options import COUNTS, ESTIMATE
+from posterity.tabular.options import COUNTS, ESTIMATE, INTERCEPT
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.recipe_model import (
     CHANCES,
@@ -277,7 +278,9 @@ def _survival(
     z, shares = _draws(posterior, data)
     x = covariates(recipe, data)
     shift = data.shift
-    result = {"log_hazard_ratio": shares @ log_ratio(recipe, z, x) + shift}
+    names = recipe.inputs()[len(recipe.baseline) :]
+    varying = [name.partition(AT)[0] != INTERCEPT for name in names]  # not a constant log hazard
+    result = {"log_hazard_ratio": shares @ log_ratio(recipe, z, x * varying) + shift}
     ends = [(1 - level) / 2, (1 + level) / 2]
     equal_tailed: Any = {"axis": 0, "weights": shares, "method": "inverted_cdf"}
     for time in times or recipe.cuts:
