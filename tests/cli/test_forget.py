@@ -139,7 +139,11 @@ def test_what_has_not_converged_gets_no_receipt_unless_told_to(folder):
     document("federate", "logistic.toml")
     arguments = "forget coupled.safetensors --site b -o left.safetensors --receipt r.json"
     arguments += " --config logistic.toml --sweeps 0"
-    refuse(arguments, 9, "no visit yet to; after 'b' left; Raise --sweeps; pass --allow-unconverged for")
+    refuse(
+        arguments,
+        9,
+        "no visit yet to; after 'b' left; Raise --sweeps; pass --allow-unconverged for",
+    )
     told = document(*arguments.split(), "--allow-unconverged", code=9)
     assert not told["exact"] and told["distance"] > 1e-3
     assert f"by {told['distance']:.2g} nats" in told["statement"]

@@ -180,7 +180,7 @@ def test_a_text_among_numbers_may_stand_for_a_missing_value(tables):
         ("(federate(..., personal=True))", "(posterity federate --personal true)"),
         ("Pass prior= to choose", "Pass --prior to choose"),
         ("by fuse(..., rule='product').", "by posterity fuse --rule 'product'."),
-        ("absorb=True for plates", "--absorb true for plates"),
+        ("absorb=True for plates", "--absorb for plates"),
         ("x=3, y = 2 and a=b", "x=3, y = 2 and a=b"),
         (
             "pass lower_bound=, as in bs(age, degree=2).",
