@@ -225,6 +225,15 @@ def test_missing_values_are_told_or_dropped():
     assert not any("from the median" in note for note in few)
 
 
+def test_a_column_to_leave_out_may_be_that_of_another_site():
+    put("t.csv", {"age": [37, 41, 35, 52], "sbp": [121, 140, 118, 150]})
+    line = "fit t.csv --target sbp --model linear -o t.safetensors"
+    data = document(*line.split(), "--without", "bnp")
+    assert data["columns"] == ["age"] and "no column 'bnp', which --without" in data["notes"][0]
+    refuse(f"{line} --columns age,bnp", 4, "no column 'bnp'; Use the table's name; bnp=NAME")
+    refuse(f"{line} --columns ages", 4, "Write age")
+
+
 def test_separable_records_are_held_by_the_prior_and_said_to_be():
     put("t.csv", {"x": [1e6, 2e6, 3e6, 4e6], "ill": [0, 0, 1, 1]})
     line = ("fit", "t.csv", "--target", "ill", "--model", "logistic", "-o", "t.safetensors")

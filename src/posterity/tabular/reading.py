@@ -2,7 +2,7 @@
 
 import dataclasses
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -100,22 +100,22 @@ def columns_to_predict(recipe: Recipe, cells: Cells) -> None:
     missing = [name for name in wanted if name not in cells.header]
     if missing:
         expected = f"the model's columns {some(wanted)}"
-        raise _no_column(missing, expected, cells.header, cells.path)
+        raise _no_column(missing, expected, cells.header, cells.path, {*wanted, recipe.target})
 
 
 def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, ...]:
     """Return the columns that are used, in the order of the options, or else of the file."""
     alone = {FLAGS[key]: name for key in ALONE if (name := getattr(recipe, key))}
     apart = {*alone.values()}
+    columns = tuple(dict.fromkeys(recipe.columns or ()))
     for flag, names in {
         **{flag: [name] for flag, name in alone.items()},
-        "--columns": recipe.columns or (),
-        "--without": recipe.without,
+        "--columns": columns,
     }.items():
         unknown = [name for name in names if name not in header]
         if unknown:
-            raise _no_column(unknown, f"the column of {flag}", header, path)
-    columns = tuple(dict.fromkeys(recipe.columns or ()))
+            taken = {*apart, *columns}
+            raise _no_column(unknown, f"the column of {flag}", header, path, taken)
     # Numbers may also be an offset, as of a smooth departure from a linear predictor.
     numbers = {recipe.offset} - {*recipe.categories, *recipe.indicated, recipe.target}
     roles = [*alone.values(), *(name for name in columns if name not in numbers)]
@@ -143,6 +143,8 @@ def matched(cells: Cells, recipe: Recipe) -> tuple[Cells, list[str]]:
             known[alike[0]] = name
     header = tuple(known.get(own, own) for own in cells.header)
     notes = [f"column {own!r} is read as {name!r}" for own, name in known.items()]
+    absent = [name for name in recipe.without if name not in header]
+    notes += [f"no column {name!r}, which --without leaves out" for name in absent]
     return cells._replace(header=header), notes
 
 
@@ -178,16 +180,22 @@ def with_absent(cells: Cells, recipe: Recipe) -> tuple[Cells, list[str]]:
 
 
 def _no_column(
-    names: Sequence[str], expected: str, header: Sequence[str], path: Path
+    names: Sequence[str],
+    expected: str,
+    header: Sequence[str],
+    path: Path,
+    taken: Collection[str | None] = (),
 ) -> StructureError:
-    """Return the error for columns that a table lacks, with a way on for the first of them."""
+    """Return the error for columns that a table lacks, with a way on for the first of them; it
+    never suggests columns that are ``taken``, which have a part in the model.
+    """
     name = names[0]
     lacking = f"column {name!r}" if len(names) == 1 else f"columns {some(names)}"
     never = f"; if this site never recorded it, fit all with {indicator(name)} in the --formula"
     never = never if "columns" in expected else ""
     renamed = typed("--rename", f"{name}=NAME")
     own = f"Use the table's name, or, if the model has another, pass {renamed}"
-    near = difflib.get_close_matches(name, header, 1)
+    near = difflib.get_close_matches(name, [own for own in header if own not in taken], 1)
     if near:
         renamed = typed("--rename", f"{name}={near[0]}")
         own = f"Write {near[0]}, or, if the model calls it so, pass {renamed}"
