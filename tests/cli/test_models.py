@@ -383,7 +383,7 @@ def test_a_class_that_a_site_never_saw():
         put(f"{name}.csv", {key: own[rows_] for key, own in table.items()})
         succeed(*f"fit {name}.csv {options} -o {name}.safetensors".split())
     fused = document("fuse", *(f"{site}.safetensors" for site in sites), "-o", "both.safetensors")
-    assert fused["one_shot"] is None and "['north'] are not nearly Gaussian" in fused["warnings"][0]
+    assert fused["one_shot"] is None and "of north are not nearly Gaussian" in fused["warnings"][0]
     line = f"federate --site north=north.csv --site south=south.csv {options} --intercept"
     data = document(*line.split(), "-o", "f.safetensors")
     assert data["status"]["state"] == "converged", data["status"]
@@ -552,7 +552,7 @@ def test_survival_at_the_shell_is_fused_federated_and_predicted():
     told = document("fit", "z.csv", *line, "-o", "z.safetensors")["notes"]
     assert any("no record has an event" in note and "smaller --prior-sd" in note for note in told)
     (told,) = document("fuse", "n.safetensors", "z.safetensors", "-o", "nz.safetensors")["warnings"]
-    assert "likelihoods of ['z'] are not nearly Gaussian" in told and "contradicts" not in told
+    assert "likelihoods of z are not nearly Gaussian" in told and "contradicts" not in told
     recipe = Recipe("survival", "time", ("x", "z"), event="dead", hazard="weibull")
     data = design(read_cells(Path("z.csv")), recipe)
     prior = Gaussian.from_standard(np.zeros(4), 1e6 * np.eye(4))

@@ -445,6 +445,11 @@ def test_a_site_with_labels_of_one_kind_is_told_in_a_federation(tmp_path):
         pd.DataFrame({"ill": ill.astype(int), "age": age}).to_csv(f"{site}.csv", index=False)
     line = "federate north.csv south.csv west.csv --target ill --model logistic -o f.safetensors"
     assert "the target is 0 in every record: this alone" in shell(line).stderr
+    for site in ("north", "west"):
+        shell(f"fit {site}.csv --target ill --model logistic -o {site}.safetensors")
+    told = shell("fuse north.safetensors west.safetensors -o both.safetensors").stderr
+    assert "all but ignore the records of west. If the sites can take part again, federate" in told
+    assert "note: west: the target is 0 in every record" in told and "may hardly count" in told
 
 
 def test_a_column_of_one_site_alone_is_named_with_those_of_all(tmp_path):

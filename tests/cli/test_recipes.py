@@ -710,7 +710,7 @@ def test_a_site_of_one_class_says_that_it_says_nothing():
     data = document("fuse", "n.safetensors", "s.safetensors", "-o", "o.safetensors")
     assert (
         data["one_shot"] is None
-        and "likelihoods of ['s'] are not nearly Gaussian" in data["warnings"][0]
+        and "likelihoods of s are not nearly Gaussian" in data["warnings"][0]
     )
 
 

@@ -21,7 +21,8 @@ from posterity.tabular.sites import turned
 
 FINITE = "only the prior keeps coefficients finite"
 _SILENT = (
-    f"{FINITE}, and says how far out they lie: federate, or pass a smaller --prior-sd at every site"
+    f"{FINITE}, and says how far out they lie, so that fused in one shot these records may hardly "
+    "count: federate, or pass a smaller --prior-sd at every site"
 )
 _TOLD_APART = (
     "the columns separate the classes perfectly: only the prior keeps coefficients finite, and a "

@@ -20,10 +20,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.errors import CHOOSE
-from posterity.families.names import in_order, names_of, some
+from posterity.families.names import in_order, names_of
 from posterity.ledger import Ledger
 from posterity.models import LinearRegression, MultinomialRegression, PredictorModel
 from posterity.models.nodes import hermite
+from posterity.runtime.text import listed
 from posterity.tabular.options import ESTIMATE
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.regressions import data_of, model_of
@@ -185,10 +186,13 @@ def expected_distance(
         gradient += (bend @ away + np.tensordot(third, covariance - spread, 2)) / 2
         hessian += bend
     if far:
+        ignored = (
+            f"; the fusion may all but ignore the records of {listed(silent)}" if silent else ""
+        )
         warning = (
             f"the distance of the fusion from the posterior of all records is unknown, since the "
-            f"likelihoods of {some(far)} {NOT_GAUSSIAN}. If the sites can take part again, "
-            f"federate{CHOOSE}"
+            f"likelihoods of {listed(far)} {NOT_GAUSSIAN}{ignored}. If the sites can take part "
+            f"again, federate{CHOOSE}"
         )
         return OneShot(None, (warning,), tuple(silent))
     bend = covariance @ hessian
