@@ -84,11 +84,13 @@ class Setting:
         Its million steps are those of 99,900 draws. Step size, prior and what is added to inputs
         are those of a public implementation for MXNet; every tenth step is one of the student's.
         Half of the student's inputs are bent: of training images as they are it learns what its
-        teacher says of them, and less of what it says of others.
+        teacher says of them, and less of what it says of others. It hears seven earlier draws
+        beside the newest: those of one stretch of the chain are much alike, and it would follow
+        them.
         """
         chain = {"temperature": 1.0, "friction": 1.0, "first": 4e-6, "last": 4e-6, "climb": 0}
         length = {"burn_in": 1000, "thin": 10, "draws": draws, "plug_in": 50_000, "looks": 20}
-        inputs = {"bent": 0.5, "divisor": 126.0}
+        inputs = {"bent": 0.5, "divisor": 126.0, "reservoir": 7}
         return cls(variances=(1.0, 1.0, 1.0), **chain, **length, **inputs)
 
     def teacher(self, layers: Layers, data: Any) -> Langevin:

@@ -120,7 +120,7 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
     numbers = {recipe.offset} - {*recipe.categories, *recipe.indicated, recipe.target}
     roles = [*alone.values(), *(name for name in columns if name not in numbers)]
     twice = [name for name in roles if roles.count(name) > 1]
-    found = f"{twice[:1]} in two of --columns, {', '.join(FLAGS.values())}"
+    found = f"{next(iter(twice), None)!r} in two of --columns, {', '.join(FLAGS.values())}"
     UsageError.check((twice, found, "a column in one role"))
     if recipe.columns is not None:
         used = columns
