@@ -112,7 +112,7 @@ def said(sites: Mapping[str, Mapping[str, Any]], most: int = 10) -> list[str]:
     unless it is about all.
 
     >>> said({"north": {"notes": ["few events"]}, "south": {}})
-    ["north: few events"]
+    ['north: few events']
     """
     about: dict[str, list[str]] = {}
     for site, own in sites.items():
