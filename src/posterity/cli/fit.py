@@ -11,9 +11,9 @@ from posterity.cli.recipes import in_form, requested
 from posterity.cli.report import Group, group, parameters, short
 from posterity.cli.streams import Data, bar, verb
 from posterity.errors import UsageError
-from posterity.runtime.text import count, listed
+from posterity.runtime.text import count
 from posterity.tabular.reconcile import prior_digest
-from posterity.tabular.sites import sites_in
+from posterity.tabular.sites import in_words, sites_in
 from posterity.tabular.units import suspicious
 
 
@@ -41,7 +41,7 @@ def fit(settings: Settings) -> Data:
     found = f"{len(paths)} tables without --site"
     expected = "imputed tables of one site, and its name"
     fix = "Pass --site NAME; but fit tables of different records one by one, or federate them."
-    repeated = f"a file twice among {listed(map(str, paths))}"
+    repeated = f"a file twice among {in_words(map(str, paths))}"
     UsageError.check(
         (unnamed, found, expected, fix),
         (len({*paths}) < len(paths), repeated, "each imputed table once"),

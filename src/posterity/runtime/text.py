@@ -69,8 +69,10 @@ def count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def listed(names: Iterable[str], most: int = SHOWN) -> str:
-    """Return the first ``most`` names, and the number of further ones."""
+def listed(names: Iterable[str], most: int = SHOWN, longest: int = 24) -> str:
+    """Return the first ``most`` names, each in at most ``longest`` characters, and the number of
+    further ones.
+    """
     names = list(names)
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(short_name(name) for name in names[:most]) + more
+    return ", ".join(short_name(name, longest) for name in names[:most]) + more

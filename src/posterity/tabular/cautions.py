@@ -12,12 +12,12 @@ import numpy as np
 from posterity.families.names import some
 from posterity.models.sandwich import slopes_of_groups, spread_of
 from posterity.models.separation import separating
-from posterity.runtime.text import listed, typed
+from posterity.runtime.text import typed
 from posterity.tabular.identifiers import Suspect
 from posterity.tabular.options import COUNTS, LABELS, ODDS, ORDERED
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.rows import levels_of
-from posterity.tabular.sites import turned
+from posterity.tabular.sites import in_words, turned
 
 FINITE = "only the prior keeps coefficients finite"
 _SILENT = (
@@ -160,7 +160,7 @@ def notes_of_skewness(
     skewness = cubic / np.diagonal(covariance) ** 1.5
     odd = {name: own for name, own in zip(names, skewness, strict=True) if abs(own) > most}
     if odd:
-        told = listed(f"{name} {own:.2g}" for name, own in odd.items())
+        told = in_words(f"{name} {own:.2g}" for name, own in odd.items())
         yield (
             f"the posterior is skewed (skewness {told}), which one Gaussian does not hold: its "
             "intervals are too short on that side"

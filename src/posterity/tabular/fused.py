@@ -21,11 +21,10 @@ from posterity.fusion import plan as plans
 from posterity.fusion.networks.options import is_network
 from posterity.ledger import Ledger
 from posterity.runtime.files import named
-from posterity.runtime.text import listed
 from posterity.status import Progress, ProgressCallback
 from posterity.tabular.recipe import RECIPE, Recipe, recipe_in
 from posterity.tabular.reconcile import check_same, reconciled
-from posterity.tabular.sites import MOST_SITES, as_provenance, sites_in, together, twice
+from posterity.tabular.sites import MOST_SITES, as_provenance, in_words, sites_in, together, twice
 
 if TYPE_CHECKING:
     from posterity.tabular.multicentre import Columns
@@ -272,7 +271,7 @@ def distance_of_pooled(fusion: Fusion, inputs: Inputs) -> Distance:
         silent = expected_distance(together, inputs.sites).silent
         if silent:
             heard.append(
-                f"the likelihoods of {listed(silent)} {NOT_GAUSSIAN}, so coefficients, Q, and "
+                f"the likelihoods of {in_words(silent)} {NOT_GAUSSIAN}, so coefficients, Q, and "
                 "spreads between sites may be far off"
             )
     exact = recipe.conjugate and not heard

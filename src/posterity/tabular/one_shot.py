@@ -24,12 +24,11 @@ from posterity.families.names import in_order, names_of
 from posterity.ledger import Ledger
 from posterity.models import LinearRegression, MultinomialRegression, PredictorModel
 from posterity.models.nodes import hermite
-from posterity.runtime.text import listed
 from posterity.tabular.options import ESTIMATE
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.regressions import data_of, model_of
 from posterity.tabular.rows import Design
-from posterity.tabular.sites import tensor, turned
+from posterity.tabular.sites import in_words, tensor, turned
 
 NOT_GAUSSIAN = (
     "are not nearly Gaussian: with one class only, a level or an interval without an event, or few "
@@ -187,11 +186,11 @@ def expected_distance(
         hessian += bend
     if far:
         ignored = (
-            f"; the fusion may all but ignore the records of {listed(silent)}" if silent else ""
+            f"; the fusion may all but ignore the records of {in_words(silent)}" if silent else ""
         )
         warning = (
             f"the distance of the fusion from the posterior of all records is unknown, since the "
-            f"likelihoods of {listed(far)} {NOT_GAUSSIAN}{ignored}. If the sites can take part "
+            f"likelihoods of {in_words(far)} {NOT_GAUSSIAN}{ignored}. If the sites can take part "
             f"again, federate{CHOOSE}"
         )
         return OneShot(None, (warning,), tuple(silent))

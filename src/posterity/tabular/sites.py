@@ -107,9 +107,13 @@ def twice(what: str, site: str) -> UsageError:
     return UsageError(found=f"two {what} of site {site!r}", expected="each site once", fix=fix)
 
 
-def said(sites: Mapping[str, Mapping[str, Any]], most: int = 10) -> list[str]:
-    """Return the notes on sites' fits in words, each with ``most`` of the sites that it is about,
-    unless it is about all.
+def in_words(names: Iterable[str], most: int = 10, longest: int = 200) -> str:
+    """Return the first names of sites or coefficients in words, long enough to tell them apart."""
+    return words.listed(names, most, longest)
+
+
+def said(sites: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the notes on sites' fits in words, each with the sites that it is about, unless all.
 
     >>> said({"north": {"notes": ["few events"]}, "south": {}})
     ['north: few events']
@@ -120,7 +124,7 @@ def said(sites: Mapping[str, Mapping[str, Any]], most: int = 10) -> list[str]:
             about.setdefault(line, []).append(site)
     every = len(sites)
     return [
-        line if len(whose) == every else f"{words.listed(whose, most)}: {line}"
+        line if len(whose) == every else f"{in_words(whose)}: {line}"
         for line, whose in about.items()
     ]
 
