@@ -16,6 +16,7 @@ from posterity.cli.report import MOST_ROWS, Group, first, group, short
 from posterity.cli.streams import Data, plain, verb
 from posterity.cli.tables import RATIO
 from posterity.errors import ArtifactError, StructureError, UsageError
+from posterity.inference.federated_effects import caveats_of, with_random_effects
 from posterity.ledger import Ledger
 from posterity.reporting.contents import about_recipe
 from posterity.reporting.population import in_words, population_of
@@ -83,6 +84,8 @@ def show(settings: Settings) -> Data:
         posterior, about = files.read(file)
     except (ArtifactError, StructureError):  # raised again, unless the file has other contents
         return _printed(_without_posterior(settings), as_csv)
+    caveats = caveats_of(posterior)
+    posterior = with_random_effects(posterior)
     summary = summarise(posterior, level)
     pulls = []
     ledger = isinstance(posterior, Ledger)
@@ -115,7 +118,7 @@ def show(settings: Settings) -> Data:
         "pulls": pulls,
         "population": population_of(posterior, level),
         "whole": whole,
-        "notes": [by_layer] if as_csv and summary.layers else [],
+        "notes": [*[by_layer] * (as_csv and bool(summary.layers)), *caveats],
     }
     return _printed(data, as_csv)
 

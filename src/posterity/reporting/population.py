@@ -7,8 +7,9 @@ from operator import itemgetter
 from typing import Any
 
 from posterity.families.marginals import Table
+from posterity.inference.federated_effects import effects_of
 from posterity.inference.population import BLOCKS
-from posterity.inference.random_effects import Effects, RandomEffects, effects_of
+from posterity.inference.random_effects import Effects, RandomEffects
 from posterity.ledger import Ledger
 from posterity.reporting.markup import Markup, paragraph, table
 from posterity.runtime.text import count

@@ -14,6 +14,7 @@ from posterity.errors import UsageError
 from posterity.families.distribution import Distribution
 from posterity.families.marginals import Table
 from posterity.families.names import names_of
+from posterity.inference.federated_effects import with_random_effects
 from posterity.ledger import Ledger
 from posterity.reporting.population import tables_of
 from posterity.reporting.summary.components import Component, Layer, components_of, layers_of
@@ -104,6 +105,7 @@ def summarise(posterior: object, level: Any = 0.9) -> Summary:
     dose 2.0 2.0 -1.29 5.29
     """
     BETWEEN.check(level=level)
+    posterior = with_random_effects(posterior)
     ledger = posterior if isinstance(posterior, Ledger) else None
     law = posterior if ledger is None else ledger.total
     if not isinstance(law, Distribution):
@@ -139,5 +141,6 @@ def influences(ledger: Ledger, site: str) -> list[Influence]:
     ('age', 0.75, 0.0, 1.5)
     """
     ledger.factor(site)
+    ledger = with_random_effects(ledger)
     whole = ledger.total
     return list(influences_of(whole, cavity(ledger, site), names_of(whole), None))
