@@ -11,7 +11,7 @@ from posterity.inference.federated_effects import effects_of
 from posterity.inference.population import BLOCKS
 from posterity.inference.random_effects import Effects, RandomEffects
 from posterity.ledger import Ledger
-from posterity.reporting.markup import Markup, paragraph, table
+from posterity.reporting.markup import Markup, table
 from posterity.runtime.text import count
 
 
@@ -114,8 +114,8 @@ def in_words(population: Mapping[str, Any]) -> list[str]:
 
 
 def section(population: Mapping[str, Any]) -> list[Markup]:
-    """Return a page's section: sentences, and a table of sites' own and shrunken estimates."""
+    """Return a page's section: a table of sites' own and shrunken estimates."""
     rows = map(itemgetter("site", "name", "estimate", "error", "mean", "sd"), population["sites"])
     headers = ["Site", "Coefficient", "Own estimate", "Its error", "Shrunken", "Its sd"]
     title = "Each site's own estimate, and what it is in the light of the others"
-    return [*map(paragraph, in_words(population)), table(title, headers, rows)]
+    return [table(title, headers, rows)]
