@@ -78,6 +78,8 @@ def show(settings: Settings) -> Data:
     site = settings["site"]
     if as_csv and settings.as_json:
         raise conflict("--csv", "--json")
+    if site is not None and settings["ratios"]:
+        raise conflict("--ratios", "--site")
     (file,) = settings.arguments("a file")
     whole = bool(as_csv or settings["all"] or settings.as_json)
     try:
@@ -216,11 +218,13 @@ def _population_table(data: Data) -> Table:
 
 
 def _ratios_table(data: Data, limits: tuple[str, str]) -> Table:
-    """Return a table of ratios with their intervals."""
+    """Return a table of ratios with their intervals, each with what one more is of."""
     table = _table("", data["ratios"][0]["what"] if data["ratios"] else "", *limits)
 
     def cells(row):
-        return (_name(row["name"]), *(row[name] for name in ("ratio", "low", "high")))
+        unit = row["unit"].removeprefix(row["what"]).strip(" ,")
+        named = f"{_name(row['name'])}, {unit}"
+        return (named, *(row[name] for name in ("ratio", "low", "high")))
 
     return _rows(data, data["ratios"], table, cells)
 
