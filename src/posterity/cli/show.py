@@ -16,7 +16,7 @@ from posterity.cli.report import MOST_ROWS, Group, first, group, short
 from posterity.cli.streams import Data, plain, verb
 from posterity.cli.tables import RATIO
 from posterity.errors import ArtifactError, StructureError, UsageError
-from posterity.inference.federated_effects import caveats_of, with_random_effects
+from posterity.inference.federated_effects import caveats_of
 from posterity.ledger import Ledger
 from posterity.reporting.contents import about_recipe
 from posterity.reporting.population import in_words, population_of
@@ -86,8 +86,6 @@ def show(settings: Settings) -> Data:
         posterior, about = files.read(file)
     except (ArtifactError, StructureError):  # raised again, unless the file has other contents
         return _printed(_without_posterior(settings), as_csv)
-    caveats = caveats_of(posterior)
-    posterior = with_random_effects(posterior)
     summary = summarise(posterior, level)
     pulls = []
     ledger = isinstance(posterior, Ledger)
@@ -120,7 +118,7 @@ def show(settings: Settings) -> Data:
         "pulls": pulls,
         "population": population_of(posterior, level),
         "whole": whole,
-        "notes": [*[by_layer] * (as_csv and bool(summary.layers)), *caveats],
+        "notes": [*[by_layer] * (as_csv and bool(summary.layers)), *caveats_of(posterior)],
     }
     return _printed(data, as_csv)
 

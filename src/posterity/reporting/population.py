@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Any
 
 from posterity.families.marginals import Table
-from posterity.inference.federated_effects import effects_of
+from posterity.inference.federated_effects import effects_of, with_random_effects
 from posterity.inference.population import BLOCKS
 from posterity.inference.random_effects import Effects, RandomEffects
 from posterity.ledger import Ledger
@@ -17,9 +17,10 @@ from posterity.runtime.text import count
 
 def population_of(value: Any, level: float) -> dict[str, Any] | None:
     """Return :func:`described` of a ledger whose sites differ; None for anything else."""
-    if not isinstance(value, Ledger) or not isinstance(value.prior, RandomEffects):
+    ledger = with_random_effects(value)
+    if not isinstance(ledger, Ledger) or not isinstance(ledger.prior, RandomEffects):
         return None
-    return described(effects_of(value), level) if value.sites else None
+    return described(effects_of(ledger), level) if ledger.sites else None
 
 
 def tables_of(value: Any, tables: Sequence[Table]) -> tuple[Table, ...]:

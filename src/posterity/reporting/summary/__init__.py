@@ -26,6 +26,7 @@ from posterity.reporting.summary.rows import (
     influences_of,
     rows_of,
     sites_of,
+    takes_long,
 )
 
 __all__ = [
@@ -86,7 +87,8 @@ def summarise(posterior: object, level: Any = 0.9) -> Summary:
     Student's t (means of a Normal-gamma or Normal-Wishart), inverse gamma (their variances), gamma,
     beta (a Dirichlet's entries), mixtures of these by their distribution functions, and monotone
     maps of them. Entries of matrices and probabilities within a :class:`Transformed` are sampled.
-    Each law defines its own: see :meth:`~posterity.families.Distribution.marginals`.
+    Each law defines its own: see :meth:`~posterity.families.Distribution.marginals`. Of a ledger
+    whose sites differ they are of the population's coefficients, spreads integrated out.
 
     Args:
         posterior: any family, or a :class:`Ledger`, whose posterior may be improper.
@@ -105,7 +107,8 @@ def summarise(posterior: object, level: Any = 0.9) -> Summary:
     dose 2.0 2.0 -1.29 5.29
     """
     BETWEEN.check(level=level)
-    posterior = with_random_effects(posterior)
+    given: Any = posterior
+    posterior = with_random_effects(given)
     ledger = posterior if isinstance(posterior, Ledger) else None
     law = posterior if ledger is None else ledger.total
     if not isinstance(law, Distribution):
@@ -123,7 +126,9 @@ def summarise(posterior: object, level: Any = 0.9) -> Summary:
             tables=tables_of(posterior, law.tables(known)),
             components=tuple(components_of(law, known)),
             layers=tuple(layers_of(law, known, float(level))),
-            sites=() if ledger is None else tuple(sites_of(ledger)),
+            sites=()
+            if ledger is None
+            else tuple(sites_of(given if takes_long(ledger) else ledger)),
         )
 
 
