@@ -137,6 +137,14 @@ def test_calibration_spends_what_it_is_given_and_no_more(epsilon):
     assert 0.99 * epsilon <= found.epsilon(1e-5, 4) <= epsilon
 
 
+def test_calibration_to_a_small_delta_has_much_noise_and_a_large_epsilon_is_refused():
+    pytest.importorskip("dp_accounting")
+    known = {"epsilon": 1e-5, "delta": 1e-9, "releases": 1000}
+    assert GaussianMechanism.calibrated(PLANE, 1.0, **known).epsilon(1e-9, 1000) <= 1e-5
+    with pytest.raises(ParameterError, match="noise of"):
+        GaussianMechanism.calibrated(PLANE, 1.0, **known | {"epsilon": 1e9})
+
+
 def audited(mechanism, delta, trials=2000):
     """A lower bound on epsilon that holds with a chance of .999: the best attack, tried.
 

@@ -49,6 +49,7 @@ STARTS = {
     "negative weight": ({"weights": {"a": -1.0}}, UsageError, "not negative"),
     "infinite weight": ({"weights": {"a": np.inf}}, UsageError, "finite weights"),
     "improper prior": ({"prior": Beta(-2.0, 1.0)}, ParameterError, "improper Beta in the prior"),
+    "no prior": ({"prior": 3}, StructureError, "a int in the prior"),
     "batch": ({"prior": Beta(np.ones(2), np.ones(2))}, UsageError, "batch shape"),
     "family": ({"prior": NORMAL}, UsageError, "Gaussian"),
     "NaN": ({"sites": {"a": np.array([1.0, np.nan])}}, ParameterError, "data of site 'a'"),

@@ -45,6 +45,17 @@ def test_a_precision_of_one_direction_is_blurred_to_the_last_digits(size, spread
     assert np.isclose(lost[0], np.log1p(within), rtol=1e-12, atol=0)
 
 
+def test_an_indefinite_precision_is_blurred():
+    """As of a site whose posterior is wider than its prior."""
+    precision = np.array([[2.0, 1.0, 0.5], [1.0, -0.3, 0.2], [0.5, 0.2, 1.0]])
+    linear, variance = np.array([1.0, -2.0, 3.0]), np.array([4.0, 0.5, 0.0])
+    inner = np.eye(3) + precision * variance
+    blurred, lost = Normal(linear, precision).blurred(variance[None])
+    assert np.allclose(blurred.precision[0], np.linalg.solve(inner, precision), rtol=1e-12)
+    assert np.allclose(blurred.linear[0], np.linalg.solve(inner, linear), rtol=1e-12)
+    assert np.isclose(lost[0], np.linalg.slogdet(inner)[1], rtol=1e-12)
+
+
 def test_counts_of_hundred_thousands_have_a_message():
     """Steps from zero lead where rates overflow."""
     rng = np.random.default_rng(0)

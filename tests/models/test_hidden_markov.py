@@ -184,6 +184,8 @@ def test_other_misuse_is_refused() -> None:
             MODEL.check((np.zeros((1, 4, 2)), np.array([length])))
     with pytest.raises(StructureError, match=r"0 sequences.*at least one sequence"):
         padded(3)
+    with pytest.raises(StructureError, match=r"shapes \[\(\), \(\)\]"):
+        padded([1, 2])
     with pytest.raises(StructureError, match="padded"):
         MODEL.check((np.zeros((2, 4, 2)), np.array([1])))
 

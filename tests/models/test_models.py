@@ -33,6 +33,7 @@ from posterity.models import (
     PredictorModel,
     Records,
 )
+from posterity.models.separation import separating
 
 NOISE = 0.7
 few = settings(max_examples=settings().max_examples // 4)
@@ -430,3 +431,14 @@ def test_who_says_both_or_changes_something_else_may_derive():
 
     for model in (Scaled(), Choosy(), Plain()):
         assert isinstance(model, PredictorModel | BetaBernoulli)
+
+
+@pytest.mark.parametrize("count", [100, 1_000, 20_000])
+@pytest.mark.parametrize("overlap", [-1e-3, 1e-4, 0.01, 0.05])
+def test_classes_that_overlap_by_little_are_not_separated(count: int, overlap: float) -> None:
+    """One record lies on the wrong side, by so much of a column that reaches from -1 to 1."""
+    age = np.linspace(-1.0, 1.0, count)
+    died = age > 0
+    age[[0, -1]] = overlap, 0.0
+    found = separating(np.column_stack([np.ones(count), age]), died)
+    assert found.tolist() == [False, overlap < 0]

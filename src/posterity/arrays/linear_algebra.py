@@ -78,17 +78,20 @@ def gram(x: Real, weights: Real) -> Real:
     return product.toarray() if hasattr(product, "toarray") else product
 
 
-def root_of_range(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return ``W`` with ``W Wᵀ`` a positive semidefinite matrix (..., d, d), and the pseudo-inverse
-    of ``W``, whatever the units of the coordinates. Columns beyond the matrix's rank are zero.
+def root_of_range(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return ``W`` and signs ``s`` with ``W diag(s) Wᵀ`` a symmetric matrix (..., d, d), and the
+    pseudo-inverse of ``W``, whatever the units of the coordinates. Columns beyond the matrix's rank
+    are zero; all signs of a positive semidefinite matrix are one.
     """
     diagonal = np.diagonal(matrix, axis1=-2, axis2=-1)
     unit = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))[..., None]
     values, vectors = np.linalg.eigh(matrix / unit / np.swapaxes(unit, -1, -2))
-    kept = values > values.shape[-1] * np.finfo(float).eps * np.maximum(values[..., -1:], 0.0)
-    scale = np.sqrt(np.where(kept, values, 1.0))[..., None, :]
+    sizes = np.abs(values)
+    kept = sizes > sizes.shape[-1] * np.finfo(float).eps * sizes.max(-1, keepdims=True, initial=0.0)
+    scale = np.sqrt(np.where(kept, sizes, 1.0))[..., None, :]
+    signs = np.where(kept, np.sign(values), 1.0)
     kept = vectors * kept[..., None, :]
-    return unit * kept * scale, np.swapaxes(kept / scale / unit, -1, -2)
+    return unit * kept * scale, signs, np.swapaxes(kept / scale / unit, -1, -2)
 
 
 def pseudo_inverse(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -97,7 +100,7 @@ def pseudo_inverse(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     The projection's diagonal is one for coordinates that the matrix determines.
     """
-    root, inverse = root_of_range(matrix)
+    root, _, inverse = root_of_range(matrix)
     return inverse.T @ inverse, root @ inverse
 
 

@@ -217,6 +217,7 @@ def start(
     SITES.check(sites=list(sites))
     base: Any = loaded(prior)
     continued = isinstance(base, Ledger)
+    base = base if continued else Ledger(base).prior  # which refuses what is none
     check_names([*sites, *(base.entries if continued else ())])
     names, base = in_common(sites, base)
     entries = base.entries if continued else {}

@@ -7,6 +7,7 @@ of them with a :class:`Failure`. No message contains records.
 
 import dataclasses
 import functools
+import hashlib
 import json
 import math
 from numbers import Real
@@ -219,7 +220,8 @@ class Token:
         a chain, and the seals; ``previous`` links the tokens of an epoch to a chain.
         """
         place = self.epoch, self.sequence, self.sender, self.previous
-        return digest((*place, *leaves(self.exact_sum)))
+        parts = [leaf.tobytes() for leaf in leaves(self.exact_sum)]
+        return hashlib.sha256(b"".join([repr(place).encode(), *parts])).hexdigest()
 
 
 ANSWER_TO: dict[type, type] = {Improve: Improvement, Measure: Report, DescribeOwn: OwnParameters}

@@ -102,7 +102,7 @@ def _descend(merging: Merging, *, patience: int = 5) -> SearchResult:
     waited = 0
     while current is not None:
         current = refine(current)
-        hopeless = current.objective - incumbent.trace[-1] > _most(current)
+        hopeless = current.objective - incumbent.trace[-1] > most_gained(current)
         current = current if hopeless else polish(current)
         waited = 0 if incumbent.offer(current) else waited + 1
         beyond = hopeless and len(current.counts) < len(incumbent.best.counts)
@@ -110,7 +110,7 @@ def _descend(merging: Merging, *, patience: int = 5) -> SearchResult:
     return SearchResult(incumbent.best, incumbent.trace, incumbent.levels)
 
 
-def _most(clustering: Clustering) -> float:
+def most_gained(clustering: Clustering) -> float:
     """Return an upper bound of the nats that polishing gains."""
     dim = clustering.local.points.coordinates.shape[1]
     groups = len(clustering.counts)

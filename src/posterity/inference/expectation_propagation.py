@@ -82,11 +82,12 @@ class Normal(NamedTuple):
         spread = variance[..., None, own]
         both = np.concatenate([self.precision, self.linear[..., None]], -1)
         # By a root, so that what a singular Λ lacks is exactly nothing, however large D is.
-        root, inverse = root_of_range(self.precision[..., own[:, None], own])
-        inner = np.eye(len(own)) + (np.swapaxes(root, -1, -2) * spread) @ root
-        along = inverse @ both[..., own, :]
+        root, signs, inverse = root_of_range(self.precision[..., own[:, None], own])
+        signs = signs[..., None]
+        inner = signs * np.eye(len(own)) + (np.swapaxes(root, -1, -2) * spread) @ root
+        along = signs * (inverse @ both[..., own, :])
         turned = np.swapaxes(along[..., :-1], -1, -2)
-        apart = both - turned @ along  # of the other coordinates alone, or rounding
+        apart = both - turned @ (signs * along)  # of the other coordinates alone, or rounding
         apart = np.where(np.abs(apart) > rounding * np.abs(both), apart, 0.0)
         left = apart + turned @ np.linalg.solve(inner, along)
         return Normal(left[..., -1], left[..., :-1]), np.linalg.slogdet(inner)[1]

@@ -52,8 +52,8 @@ def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[n
     """
     rows = [_checked(sequence) for sequence in sequences] if np.iterable(sequences) else []
     shapes = [own.shape for own in rows]
-    whole = len({shape[1:] for shape in shapes}) == 1 and all(map(len, rows))
-    if not whole or len(shapes[0]) not in (1, 2):
+    whole = len({shape[1:] for shape in shapes}) == 1 and len(shapes[0]) in (1, 2)
+    if not whole or not all(map(len, rows)):
         raise StructureError(
             found=f"{len(rows)} sequences of shapes {shapes[:4]}",
             expected="at least one sequence, all of vectors (T, d) or all of symbols (T,)",

@@ -53,13 +53,14 @@ def separating(
     else:
         rises = _rises(x, targets.astype(int))
         level = np.zeros((0, rises.shape[1]))
-    # Of all directions that separate, the shortest one names the fewest columns.
+    # Of all directions that separate, the shortest one names the fewest columns. The mean rise is
+    # one, far above the solver's tolerance, to which overlaps count as none.
     cost = np.tile(~constant, 2 * copies).astype(float)
     asked = np.concatenate([rises, rises.sum(0)[None]])
-    least = np.append(np.zeros(len(rises)), rounding * len(rises))
+    least = np.append(np.zeros(len(rises)), len(rises))
     both = csr_matrix(np.concatenate([-asked, asked], axis=1))
     flat = np.concatenate([level, -level], axis=1)
-    short = linprog(cost, both, -least, flat, np.zeros(len(level)), bounds=(0, 1))
+    short = linprog(cost, both, -least, flat, np.zeros(len(level)), bounds=(0, 1 / rounding))
     if short.status != 0:
         return columns
     up, down = np.split(short.x, 2)

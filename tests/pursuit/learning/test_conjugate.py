@@ -177,6 +177,7 @@ def test_files_hold_learners(tmp_path: Path) -> None:
         ("low", X, np.zeros(50, int), LedgerError),
         ("", X, np.zeros(50, int), UsageError),
         ("new", X[:, :1], np.zeros(50, int), StructureError),
+        ("new", X[:, :, None], np.zeros(50, int), StructureError),
         ("new", X, np.zeros(49, int), StructureError),
         ("new", X[:0], np.zeros(0, int), StructureError),
         ("new", X, np.full(50, CLASSES), ParameterError),

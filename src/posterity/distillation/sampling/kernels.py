@@ -242,9 +242,10 @@ def _check(position: PyTree, other: PyTree, what: str) -> None:
         return np.broadcast_shapes(own.shape, jnp.shape(leaf))
 
     shapes = jax.tree.map(jnp.shape, position)
+    same = jax.tree.structure(position) == jax.tree.structure(other)
     try:
-        fits = jax.tree.map(together, position, other) == shapes
-    except ValueError:  # of another structure, or shapes that do not go together
+        fits = same and jax.tree.map(together, position, other) == shapes
+    except ValueError:  # of shapes that do not go together
         fits = False
     if not fits:
         raise StructureError(

@@ -92,9 +92,11 @@ class GaussianMechanism:
         **options: Any,
     ) -> Self:
         """Return the mechanism whose ``releases`` together have at most this ``epsilon``, and
-        little less. Raises a MissingExtraError without the extra ``privacy``.
+        little less. Raises a MissingExtraError without the extra ``privacy``, and a ParameterError
+        for what no noise of 0.001 to 1e9, times the root of ``releases``, gives.
         """
         POSITIVE.check(epsilon=epsilon)
+        COUNT.check(releases=releases)
 
         def made(log_noise: float) -> Self:
             return cls(reference, clip, math.exp(log_noise), **options)
@@ -103,7 +105,14 @@ class GaussianMechanism:
             return made(log_noise).epsilon(delta, releases) - epsilon
 
         # The root is at most so far from the noise sought, which is not to be below it.
-        near: Any = brentq(exceeds, math.log(1e-3), math.log(1e6), xtol=1e-4)
+        ends = math.log(1e-3), math.log(1e9 * math.sqrt(releases))
+        try:
+            near: Any = brentq(exceeds, *ends, xtol=1e-4)
+        except ValueError as error:
+            raise ParameterError(
+                found=f"epsilon={epsilon} and delta={delta} of {releases} releases",
+                expected="those of noise of 0.001 to 1e9, times the root of the releases",
+            ) from error
         return made(near + 1e-4)
 
     def epsilon(self, delta: float, releases: int = 1) -> float:

@@ -57,7 +57,13 @@ class Features(abc.ABC):
 
     def checked(self, x: Any) -> Array:
         """Return the inputs as an array, or raise an error for a wrong shape or wrong values."""
-        return inputs(x, (), None if self.shape is None else math.prod(self.shape))
+        x = inputs(x, ())
+        if self.shape not in (None, x.shape[1:]):
+            raise StructureError(
+                found=f"inputs of shape {x.shape}",
+                expected=f"(n, {', '.join(map(str, self.shape))})",
+            )
+        return x
 
     def warn_of_scale(self, x: Array) -> None:
         """Warn of inputs whose units do not suit the features."""
