@@ -251,6 +251,9 @@ def test_sites_far_apart_are_noted_as_told_roughly(folder):
     line = "federate a.csv b.csv c.csv --target y --model logistic --intercept"
     succeed(*line.split(), "--personal", "intercept=1", "-o", "f.safetensors")
     assert "tell these errors" in document("show", "f.safetensors")["notes"][0]
+    line = "forget f.safetensors --site a -o g.safetensors --receipt r.safetensors"
+    assert call(*line.split()).exit_code == 9  # not exact without refinement
+    assert "tell these errors" in document("show", "g.safetensors")["notes"][0]
     told = document("predict", "f.safetensors", "a=a.csv", "-o", "p.csv")["notes"]
     assert any("tell these errors" in note for note in told)
 

@@ -25,10 +25,12 @@ HIDDEN = 5.0
 """Number of a site's errors in a spread beyond which a factor tells these errors roughly: by the
 default tolerance of a federation they were up to a fifth off at seven, and three fifths at ten."""
 ROUGH = (
-    "where sites differ by many times their own errors, a federation's factors tell these errors, "
-    "Q and the deviations of known sites only roughly: --tolerance 1e-5 makes them exact"
+    "where sites differ by many times their own errors, or some were forgotten without refinement, "
+    "a federation's factors tell these errors, Q and the deviations of known sites only roughly: "
+    "--tolerance 1e-5, or refinement, makes them exact"
 )
-"""Note on a federation whose sites' own errors are less than a share of the spread."""
+"""Note on a federation whose sites' own errors are less than a share of the spread, or whose
+factors may have been found beside those of sites that are forgotten."""
 
 
 def is_pooled(posterior: Any) -> bool:
@@ -78,7 +80,8 @@ def caveats_of(value: Any) -> list[str]:
     if known is value:
         return [TAKEN_AS_IT_IS]
     effects = effects_of(known)
-    return [ROUGH] * bool((effects.spread > HIDDEN * effects.errors).any())
+    apart = bool((effects.spread > HIDDEN * effects.errors).any())
+    return [ROUGH] * (apart or bool(value.forgotten))
 
 
 def effects_of(ledger: Any) -> Effects:
