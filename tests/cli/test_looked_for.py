@@ -71,6 +71,18 @@ def test_ratios_are_exponentials_of_coefficients_and_their_limits(model):
     assert name in Path("n.html").read_text().lower()
 
 
+def test_printed_ratios_say_what_one_more_is_of():
+    """Of a scaled column, of a level, and of the sites that have a coefficient for themselves."""
+    line = "federate north.csv south.csv --target ill --model logistic --intercept --columns x,sex"
+    line += " --category sex=f,m --scale x=10 --unit x=years --own intercept,sex --prior-sd 2"
+    shell(f"{line} -o f.safetensors")
+    data = document(*shlex.split("show f.safetensors --ratios"))["ratios"]
+    assert [row["name"] for row in data] == ["x", "sex[m]@north", "sex[m]@south"]
+    said = shell("show f.safetensors --ratios").stdout
+    assert "x, per 10 years" in said and "sex[m]@north, m rather than f" in said
+    refuse("show f.safetensors --ratios --site north", 2, "--ratios; --site")
+
+
 def test_what_has_no_ratios_says_so():
     shell("fit north.csv --model linear --target x --columns visits -o n.safetensors")
     refuse("show n.safetensors --ratios", 2, "linear; log or logit")

@@ -211,6 +211,53 @@ def test_counts_where_sites_differ_have_a_median_and_no_mean(folder):
     np.testing.assert_allclose(np.log(alone["median"][0]), np.log(ours["median"][1]), atol=0.3)
 
 
+def test_what_is_shown_of_a_federation_is_the_law_of_its_population(folder):
+    """Rows, ratios and the page have the moments that the spreads imply, and no sum of factors."""
+    hospitals(30, lambda rng, f: (rng.random(len(f)) < expit(f)).astype(int))
+    federated("--model", "logistic")
+    ledger = posterity.load("f.safetensors")
+    factors = [ledger.factor(site) for site in SITES]
+    law = population(ledger.prior, ledger.posterior, factors, np.array([0])).law.coefficients
+    data = document("show", "f.safetensors")
+    assert [row["name"] for row in data["rows"]] == ["intercept", "x"]
+    sd = np.sqrt(np.diag(law.covariance))
+    assert sd[0] > 1.1 * ledger.posterior.coefficients.covariance[0, 0] ** 0.5
+    np.testing.assert_allclose([row["mean"] for row in data["rows"]], law.mean, atol=0.01 * sd[0])
+    np.testing.assert_allclose([row["sd"] for row in data["rows"]], sd, rtol=0.01)
+    intercept, x = data["population"]["coefficients"]
+    assert intercept["low"] == data["rows"][0]["low"] and intercept["tau"] > 0 and x["tau"] is None
+    own = {(row["site"], row["name"]): row for row in data["population"]["sites"]}
+    for site in SITES:  # between its own estimate and the population's
+        row = own[site, "intercept"]
+        assert (row["mean"] - row["estimate"]) * (row["mean"] - intercept["mean"]) < 0
+    pulls = document("show", "f.safetensors", "--site", "h0")["pulls"]
+    assert pulls[0]["mean"] == pytest.approx(data["rows"][0]["mean"])
+    printed = csv.DictReader(succeed("show", "f.safetensors", "--csv").stdout.splitlines())
+    np.testing.assert_allclose([float(row["sd"]) for row in printed], sd, rtol=0.01)
+    document("export", "f.safetensors", "--ratios", "-o", "r.csv")
+    with Path("r.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert float(row["high"]) == pytest.approx(np.exp(data["rows"][1]["high"]))
+    succeed("report", "f.safetensors", "-o", "f.html")
+    words = Path("f.html").read_text()
+    assert words.count(f"{intercept['tau']:.3g} where its likelihood is greatest") == 1
+
+
+def test_sites_far_apart_are_noted_as_told_roughly(folder):
+    for place, site in enumerate("abc"):
+        rng = np.random.default_rng(place)
+        x = rng.normal(size=200).round(3)
+        put(f"{site}.csv", {"x": x, "y": (rng.random(200) < expit(2 * place - 2 + x)).astype(int)})
+    line = "federate a.csv b.csv c.csv --target y --model logistic --intercept"
+    succeed(*line.split(), "--personal", "intercept=1", "-o", "f.safetensors")
+    assert "tell these errors" in document("show", "f.safetensors")["notes"][0]
+    line = "forget f.safetensors --site a -o g.safetensors --receipt r.safetensors"
+    assert call(*line.split()).exit_code == 9  # not exact without refinement
+    assert "tell these errors" in document("show", "g.safetensors")["notes"][0]
+    told = document("predict", "f.safetensors", "a=a.csv", "-o", "p.csv")["notes"]
+    assert any("tell these errors" in note for note in told)
+
+
 def test_a_model_of_one_set_of_coefficients_has_no_column_of_sites(folder):
     hospitals(10, lambda rng, f: rng.poisson(np.exp(f)))
     document("fit", "h0.csv", "--model", "poisson", "--target", "y", "-o", "f.safetensors")

@@ -16,6 +16,7 @@ from posterity.cli.report import MOST_ROWS, Group, first, group, short
 from posterity.cli.streams import Data, plain, verb
 from posterity.cli.tables import RATIO
 from posterity.errors import ArtifactError, StructureError, UsageError
+from posterity.inference.federated_effects import caveats_of
 from posterity.ledger import Ledger
 from posterity.reporting.contents import about_recipe
 from posterity.reporting.population import in_words, population_of
@@ -77,6 +78,8 @@ def show(settings: Settings) -> Data:
     site = settings["site"]
     if as_csv and settings.as_json:
         raise conflict("--csv", "--json")
+    if site is not None and settings["ratios"]:
+        raise conflict("--ratios", "--site")
     (file,) = settings.arguments("a file")
     whole = bool(as_csv or settings["all"] or settings.as_json)
     try:
@@ -115,7 +118,7 @@ def show(settings: Settings) -> Data:
         "pulls": pulls,
         "population": population_of(posterior, level),
         "whole": whole,
-        "notes": [by_layer] if as_csv and summary.layers else [],
+        "notes": [*[by_layer] * (as_csv and bool(summary.layers)), *caveats_of(posterior)],
     }
     return _printed(data, as_csv)
 
@@ -213,11 +216,13 @@ def _population_table(data: Data) -> Table:
 
 
 def _ratios_table(data: Data, limits: tuple[str, str]) -> Table:
-    """Return a table of ratios with their intervals."""
+    """Return a table of ratios with their intervals, each with what one more is of."""
     table = _table("", data["ratios"][0]["what"] if data["ratios"] else "", *limits)
 
     def cells(row):
-        return (_name(row["name"]), *(row[name] for name in ("ratio", "low", "high")))
+        unit = row["unit"].removeprefix(row["what"]).strip(" ,")
+        named = f"{_name(row['name'])}, {unit}"
+        return (named, *(row[name] for name in ("ratio", "low", "high")))
 
     return _rows(data, data["ratios"], table, cells)
 

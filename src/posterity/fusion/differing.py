@@ -19,7 +19,8 @@ from posterity.fusion.reading import SitesInMemory
 from posterity.fusion.result import Fusion
 from posterity.fusion.sites import given_twice
 from posterity.inference.expectation_propagation import Normal
-from posterity.inference.random_effects import RandomEffects, effects_of
+from posterity.inference.federated_effects import effects_of
+from posterity.inference.random_effects import RandomEffects
 from posterity.ledger import Ledger
 
 FLAT = 1e6

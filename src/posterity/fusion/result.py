@@ -96,7 +96,7 @@ class Fusion:
         means, spreads and intervals, and the law of each site and of a new one. A UsageError for
         other fusions.
         """
-        from posterity.inference.random_effects import effects_of
+        from posterity.inference.federated_effects import effects_of
 
         return self.effects or effects_of(self.ledger)
 

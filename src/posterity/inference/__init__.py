@@ -16,14 +16,15 @@ from posterity.inference.update import best_estimator as best_estimator
 from posterity.runtime.lazy import exports
 
 if TYPE_CHECKING:
+    from posterity.inference.federated_effects import effects_of as effects_of
     from posterity.inference.pooling import PartialPooling as PartialPooling
     from posterity.inference.random_effects import Effects as Effects
-    from posterity.inference.random_effects import effects_of as effects_of
     from posterity.inference.refinement import Refinement as Refinement
 
 _WITH_JAX = {
     "pooling": ("PartialPooling",),
-    "random_effects": ("Effects", "effects_of"),
+    "federated_effects": ("effects_of",),
+    "random_effects": ("Effects",),
     "refinement": ("Refinement",),
 }
 __getattr__, __dir__ = exports(__name__, _WITH_JAX)

@@ -1,8 +1,8 @@
 """The posterior of the shared parameters of a partially pooled regression, correct for few sites.
 
 The federation's posterior is a sum of factors in which the population's coefficients ``c`` and the
-log spreads ``s`` are independent Gaussians. For few sites that is too narrow: for two sites, by a
-third. But a site's factor of the coefficients has the precision ``E_s[(Λ⁻¹ + D(s))⁻¹]``, so the
+log spreads ``s`` are independent Gaussians. For few sites that is too narrow: for three, by half.
+But a site's factor of the coefficients has the precision ``E_s[(Λ⁻¹ + D(s))⁻¹]``, so the
 Gaussian message ``exp(hᵀβ - βᵀΛβ/2)`` of its records can be recovered. With the messages of all
 sites, the coefficients are integrated out in closed form for every ``s``, and the log spreads by
 sums over nodes, which are placed repeatedly until they cover the density.

@@ -364,17 +364,6 @@ class Effects:
             return between / (between + sampling)
 
 
-def effects_of(ledger: Any) -> Effects:
-    """Return the population of a ledger whose sites differ. Raises UsageError for another."""
-    if not isinstance(getattr(ledger, "prior", None), RandomEffects):
-        raise UsageError(
-            found=f"the population of {ledger!r}",
-            expected="a ledger whose sites differ",
-            fix="Fuse by posterity.fuse(..., personal=True).",
-        )
-    return Effects.of(ledger.prior, {site: ledger.factor(site) for site in ledger.sites})
-
-
 def _errors(precision: np.ndarray, *, rounding: float = 1e-8) -> np.ndarray:
     """Return standard errors (d,); infinite for coefficients that are not known, up to
     ``rounding`` in the share of each that is.

@@ -17,6 +17,7 @@ from posterity.arguments import BETWEEN
 from posterity.arrays.linear_algebra import one_thread
 from posterity.errors import UsageError
 from posterity.families.distribution import Distribution
+from posterity.inference.federated_effects import caveats_of
 from posterity.ledger import Ledger
 from posterity.reporting import coefficients, evaluation, sites, verbs
 from posterity.reporting.coefficients import Estimates
@@ -208,6 +209,7 @@ class _Page:
         records = known_records([source, *self.subjects.inputs])
         self._name(_title(source, posterior))
         self._facts(source, posterior, summary, records)
+        self.short += [f"{capital(note)}." for note in caveats_of(posterior)]
         population = population_of(posterior, self.level)
         if population is not None:
             self.short += in_words(population)

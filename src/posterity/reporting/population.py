@@ -7,18 +7,20 @@ from operator import itemgetter
 from typing import Any
 
 from posterity.families.marginals import Table
+from posterity.inference.federated_effects import effects_of, with_random_effects
 from posterity.inference.population import BLOCKS
-from posterity.inference.random_effects import Effects, RandomEffects, effects_of
+from posterity.inference.random_effects import Effects, RandomEffects
 from posterity.ledger import Ledger
-from posterity.reporting.markup import Markup, paragraph, table
+from posterity.reporting.markup import Markup, table
 from posterity.runtime.text import count
 
 
 def population_of(value: Any, level: float) -> dict[str, Any] | None:
     """Return :func:`described` of a ledger whose sites differ; None for anything else."""
-    if not isinstance(value, Ledger) or not isinstance(value.prior, RandomEffects):
+    ledger = with_random_effects(value)
+    if not isinstance(ledger, Ledger) or not isinstance(ledger.prior, RandomEffects):
         return None
-    return described(effects_of(value), level) if value.sites else None
+    return described(effects_of(ledger), level) if ledger.sites else None
 
 
 def tables_of(value: Any, tables: Sequence[Table]) -> tuple[Table, ...]:
@@ -113,8 +115,8 @@ def in_words(population: Mapping[str, Any]) -> list[str]:
 
 
 def section(population: Mapping[str, Any]) -> list[Markup]:
-    """Return a page's section: sentences, and a table of sites' own and shrunken estimates."""
+    """Return a page's section: a table of sites' own and shrunken estimates."""
     rows = map(itemgetter("site", "name", "estimate", "error", "mean", "sd"), population["sites"])
     headers = ["Site", "Coefficient", "Own estimate", "Its error", "Shrunken", "Its sd"]
     title = "Each site's own estimate, and what it is in the light of the others"
-    return [*map(paragraph, in_words(population)), table(title, headers, rows)]
+    return [table(title, headers, rows)]

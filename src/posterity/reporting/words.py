@@ -41,6 +41,15 @@ def effects_of(recipe: Recipe | None) -> Mapping[str, Effect]:
     """
     if recipe is None:
         return {}
+    shared = _of_one_site(recipe.shared)
+    strata = recipe.stratified
+    copied = (strata.names[place] for place, _ in strata.coefficients)
+    pairs = zip(recipe.coefficients(), copied, strict=True)
+    return {name: shared[one] for name, one in pairs}
+
+
+def _of_one_site(recipe: Recipe) -> Mapping[str, Effect]:
+    """Return :func:`effects_of` a recipe without coefficients of a site's own."""
     target = recipe.target or ""
     effect = _added(recipe)
     if recipe.model == "linear":

@@ -229,8 +229,8 @@ def distance_of(fusion: Fusion, inputs: Inputs) -> Distance:
 
 def _columns(personal: "Columns", sites: Sequence[Alone], inputs: Inputs) -> Any:
     """Return the argument ``personal`` of :func:`posterity.fuse`, by names of coefficients."""
+    from posterity.inference.federated_effects import is_pooled
     from posterity.tabular.multicentre import personal_of
-    from posterity.tabular.pooled import is_pooled
 
     laws = [getattr(one.value, "posterior", one.value) for one in sites]
     differ = (inputs.recipe is not None and inputs.recipe.own) or any(map(is_pooled, laws))

@@ -10,16 +10,22 @@ from posterity.families import Gaussian, Mixture
 from posterity.families.names import order, some
 from posterity.federation import Run
 from posterity.inference.expectation_propagation import Normal
+from posterity.inference.federated_effects import (
+    TAKEN_AS_IT_IS,
+    caveats_of,
+    effects_of,
+    is_pooled,
+    with_random_effects,
+)
 from posterity.inference.population import (
     BLOCKS,
     Nodes,
     at_spreads,
     grids,
     messages,
-    population,
     thinned,
 )
-from posterity.inference.random_effects import RandomEffects, effects_of
+from posterity.inference.random_effects import RandomEffects
 from posterity.ledger import Ledger
 from posterity.models.personal import SPREADS
 from posterity.runtime.text import listed, typed
@@ -30,15 +36,6 @@ from posterity.tabular.recipe_model import RecipeModel
 from posterity.tabular.regressions import deviations
 from posterity.tabular.rows import Design
 from posterity.tabular.sites import law_of
-
-TAKEN_AS_IT_IS = (
-    "the posterior of what sites share is taken as it is, which with few sites is too narrow"
-)
-
-
-def is_pooled(posterior: Any) -> bool:
-    """Return whether a posterior is that of a regression with partially pooled coefficients."""
-    return dict(posterior.independent_blocks()).keys() == {*BLOCKS}
 
 
 def check_columns(run: Run, recipe: Recipe) -> None:
@@ -135,19 +132,15 @@ def site_coefficients(
     approximation of their likelihood, which the site's factor determines
     (:func:`posterity.inference.population.message_of`).
     """
-    if isinstance(value, Ledger) and isinstance(value.prior, RandomEffects):
-        effects = effects_of(value)
-        return {s: effects.new_site() if s is None else effects.site(s) for s in sites}, []
+    known = with_random_effects(value)
+    if isinstance(known, Ledger) and isinstance(known.prior, RandomEffects):
+        effects = effects_of(known)
+        laws = {s: effects.new_site() if s is None else effects.site(s) for s in sites}
+        return laws, caveats_of(value)
     posterior = law_of(value)
     names, differ = (getattr(posterior, b).names for b in BLOCKS)
     own = np.array([names.index(name) for name in differ])
-    known = value.sites if isinstance(value, Ledger) else ()
-    at: Nodes | None = None
-    if known:
-        factors = [value.factor(site) for site in known]
-        at = population(value.prior, posterior, factors, own).nodes
-    notes = [] if at is not None else [TAKEN_AS_IT_IS]
-    at = thinned(_independent(posterior, len(own)) if at is None else at)
+    at = thinned(_independent(posterior, len(own)))
     size = len(names)
     result: dict[str | None, Mixture] = {}
     for site in sites:
@@ -164,7 +157,7 @@ def site_coefficients(
                     "new=TABLE.",
                 )
         result[site] = at_spreads(message, at, own, names)
-    return result, notes
+    return result, [TAKEN_AS_IT_IS]
 
 
 def _independent(posterior: Any, count: int) -> Nodes:

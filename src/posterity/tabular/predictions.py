@@ -14,6 +14,7 @@ import numpy as np
 from posterity.arguments import BETWEEN
 from posterity.artifact.provenance import TARGET, classes_of, named, unnamed
 from posterity.errors import StructureError, UsageError, within
+from posterity.inference.federated_effects import is_pooled
 from posterity.ledger import Ledger
 from posterity.runtime.files import named as named_file
 from posterity.runtime.files import write_file
@@ -22,7 +23,7 @@ from posterity.status import ProgressCallback
 from posterity.tabular.design import design
 from posterity.tabular.fitting import records_of
 from posterity.tabular.multicentre import with_labels
-from posterity.tabular.pooled import is_pooled, known_sites, predictions
+from posterity.tabular.pooled import known_sites, predictions
 from posterity.tabular.reading import PLAIN, Reading, column_named, columns_to_predict
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.recipe_model import (

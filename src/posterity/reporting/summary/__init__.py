@@ -14,6 +14,7 @@ from posterity.errors import UsageError
 from posterity.families.distribution import Distribution
 from posterity.families.marginals import Table
 from posterity.families.names import names_of
+from posterity.inference.federated_effects import with_random_effects
 from posterity.ledger import Ledger
 from posterity.reporting.population import tables_of
 from posterity.reporting.summary.components import Component, Layer, components_of, layers_of
@@ -25,6 +26,7 @@ from posterity.reporting.summary.rows import (
     influences_of,
     rows_of,
     sites_of,
+    takes_long,
 )
 
 __all__ = [
@@ -85,7 +87,8 @@ def summarise(posterior: object, level: Any = 0.9) -> Summary:
     Student's t (means of a Normal-gamma or Normal-Wishart), inverse gamma (their variances), gamma,
     beta (a Dirichlet's entries), mixtures of these by their distribution functions, and monotone
     maps of them. Entries of matrices and probabilities within a :class:`Transformed` are sampled.
-    Each law defines its own: see :meth:`~posterity.families.Distribution.marginals`.
+    Each law defines its own: see :meth:`~posterity.families.Distribution.marginals`. Of a ledger
+    whose sites differ they are of the population's coefficients, spreads integrated out.
 
     Args:
         posterior: any family, or a :class:`Ledger`, whose posterior may be improper.
@@ -104,6 +107,8 @@ def summarise(posterior: object, level: Any = 0.9) -> Summary:
     dose 2.0 2.0 -1.29 5.29
     """
     BETWEEN.check(level=level)
+    given: Any = posterior
+    posterior = with_random_effects(given)
     ledger = posterior if isinstance(posterior, Ledger) else None
     law = posterior if ledger is None else ledger.total
     if not isinstance(law, Distribution):
@@ -121,7 +126,9 @@ def summarise(posterior: object, level: Any = 0.9) -> Summary:
             tables=tables_of(posterior, law.tables(known)),
             components=tuple(components_of(law, known)),
             layers=tuple(layers_of(law, known, float(level))),
-            sites=() if ledger is None else tuple(sites_of(ledger)),
+            sites=()
+            if ledger is None
+            else tuple(sites_of(given if takes_long(ledger) else ledger)),
         )
 
 
@@ -139,5 +146,6 @@ def influences(ledger: Ledger, site: str) -> list[Influence]:
     ('age', 0.75, 0.0, 1.5)
     """
     ledger.factor(site)
+    ledger = with_random_effects(ledger)
     whole = ledger.total
     return list(influences_of(whole, cavity(ledger, site), names_of(whole), None))

@@ -95,13 +95,19 @@ class SiteSummary:
     independent: bool = False
 
 
+def takes_long(ledger: Ledger) -> bool:
+    """Return whether it takes long to estimate a ledger's population without each site."""
+    work = len(ledger.sites) ** 2 * ledger.prior.dimension**3
+    return not ledger.prior.additive and work > ANEW
+
+
 def sites_of(ledger: Ledger) -> Iterator[SiteSummary]:
     """Yield the summary of every site, forgotten ones included, by name."""
     whole = ledger.total
     proper = bool(np.all(whole.is_proper()))
     names = names_of(whole)
     why = "the posterior of all is no distribution, so nothing is known of its parts"
-    if not ledger.prior.additive and len(ledger.sites) ** 2 * ledger.prior.dimension**3 > ANEW:
+    if takes_long(ledger):
         proper = False
         why = (
             "not estimated without it, which takes long for so many sites and coefficients; "

@@ -1,0 +1,96 @@
+"""Random effects of a ledger that a federation left: each site's own Gaussian, from its factor.
+
+The sum of a federation's factors is too narrow for few sites (:mod:`.population`). Its factors tell
+the Gaussians of sites' own coefficients, though, and these are random effects like a fusion's: one
+estimate of the population serves both.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from posterity.entries import with_factors
+from posterity.errors import UsageError
+from posterity.families import Gaussian
+from posterity.families.marginals import numbered
+from posterity.inference.population import BLOCKS, messages
+from posterity.inference.random_effects import Effects, RandomEffects
+from posterity.ledger import Ledger
+
+TAKEN_AS_IT_IS = (
+    "the posterior of what sites share is taken as it is, which with few sites is too narrow"
+)
+"""Note on a federation whose sites' own Gaussians cannot be recovered."""
+HIDDEN = 5.0
+"""Number of a site's errors in a spread beyond which a factor tells these errors roughly: by the
+default tolerance of a federation they were up to a fifth off at seven, and three fifths at ten."""
+ROUGH = (
+    "where sites differ by many times their own errors, or some were forgotten without refinement, "
+    "a federation's factors tell these errors, Q and the deviations of known sites only roughly: "
+    "--tolerance 1e-5, or refinement, makes them exact"
+)
+"""Note on a federation whose sites' own errors are less than a share of the spread, or whose
+factors may have been found beside those of sites that are forgotten."""
+
+
+def is_pooled(posterior: Any) -> bool:
+    """Return whether a posterior is that of a regression with partially pooled coefficients."""
+    return dict(posterior.independent_blocks()).keys() == {*BLOCKS}
+
+
+def taken_as_it_is(ledger: Any) -> bool:
+    """Return whether a ledger's posterior is the sum of factors of sites that differ, too narrow if
+    these are few.
+    """
+    return bool(ledger.sites) and ledger.prior.additive and is_pooled(ledger.prior)
+
+
+def with_random_effects(value: Any) -> Any:
+    """Return a federation's ledger whose sites differ as one of :class:`RandomEffects`, whose
+    posterior is correct for few sites, too.
+
+    Anything else is returned as it is; and so is a ledger whose factors do not determine the
+    Gaussian of each site's own coefficients (:func:`posterity.inference.population.message_of`).
+    """
+    prior: Any = getattr(value, "prior", None)
+    if not isinstance(value, Ledger) or not taken_as_it_is(value):
+        return value
+    blocks = [dict(prior.independent_blocks())[name] for name in BLOCKS]
+    names = blocks[0].names or numbered(blocks[0].own_size)
+    differ = blocks[1].names or names
+    called = len(differ) == blocks[1].own_size and {*differ} <= {*names}
+    proper = bool(np.all(value.total.is_proper()))
+    if not called or not proper or {*map(type, blocks)} != {Gaussian}:
+        return value
+    own = np.array([names.index(name) for name in differ])
+    known: list[Any] = messages(value.total, [value.factor(site) for site in value.sites], own)
+    found = dict(zip(value.sites, known, strict=True))
+    if None in known:
+        return value
+    pairs = zip(BLOCKS, blocks, (names, differ), strict=True)
+    joint = RandomEffects({name: block.named(of) for name, block, of in pairs})
+    return Ledger(joint, with_factors(value.entries, lambda site, _: joint.factor(found[site])))
+
+
+def caveats_of(value: Any) -> list[str]:
+    """Return notes on what a federation's ledger does not tell of sites that differ."""
+    if not isinstance(value, Ledger) or not taken_as_it_is(value):
+        return []
+    known = with_random_effects(value)
+    if known is value:
+        return [TAKEN_AS_IT_IS]
+    effects = effects_of(known)
+    apart = bool((effects.spread > HIDDEN * effects.errors).any())
+    return [ROUGH] * (apart or bool(value.forgotten))
+
+
+def effects_of(ledger: Any) -> Effects:
+    """Return the population of a ledger whose sites differ. Raises UsageError for another."""
+    ledger = with_random_effects(ledger)
+    if not isinstance(getattr(ledger, "prior", None), RandomEffects):
+        raise UsageError(
+            found=f"the population of {ledger!r}",
+            expected="a ledger whose sites differ",
+            fix="Fuse by posterity.fuse(..., personal=True), or federate so until it converges.",
+        )
+    return Effects.of(ledger.prior, {site: ledger.factor(site) for site in ledger.sites})
