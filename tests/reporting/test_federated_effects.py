@@ -7,6 +7,7 @@ import posterity
 from posterity import Gaussian, Product
 from posterity.errors import UsageError
 from posterity.inference.federated_effects import (
+    ROUGH,
     TAKEN_AS_IT_IS,
     caveats_of,
     effects_of,
@@ -16,13 +17,13 @@ from posterity.models import LinearRegression
 from posterity.reporting.summary import rows, summarise
 
 
-def federated(count=3):
+def federated(count=3, apart=1.0):
     """A federation of sites without names of coefficients, all of which differ."""
     rng = np.random.default_rng(7)
     data = {}
     for site in range(count):
         x = np.column_stack([np.ones(60), rng.normal(size=60)])
-        data[f"s{site}"] = x, x @ rng.normal(size=2) + rng.normal(size=60)
+        data[f"s{site}"] = x, apart * x @ rng.normal(size=2) + rng.normal(size=60)
     prior = Gaussian.from_standard(np.zeros(2), 9 * np.eye(2))
     return posterity.federate(data, LinearRegression(1.0), prior, personal=True)
 
@@ -51,3 +52,10 @@ def test_factors_from_other_spreads_leave_the_sum_as_it_is_and_a_note():
     assert [row.block for row in summarise(moved).rows] == 2 * ["coefficients"] + 2 * ["log_spread"]
     with pytest.raises(UsageError, match="whose sites differ"):
         effects_of(moved)
+
+
+def test_errors_of_sites_that_differ_by_three_of_them_are_known():
+    ledger = federated(apart=0.35).ledger
+    effects = effects_of(ledger)
+    assert 1.5 < (effects.spread / effects.errors).max() < 5
+    assert caveats_of(ledger) == [] and caveats_of(ledger, hidden=1.0) == [ROUGH]

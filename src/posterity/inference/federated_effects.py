@@ -21,9 +21,6 @@ TAKEN_AS_IT_IS = (
     "the posterior of what sites share is taken as it is, which with few sites is too narrow"
 )
 """Note on a federation whose sites' own Gaussians cannot be recovered."""
-HIDDEN = 5.0
-"""Number of a site's errors in a spread beyond which a factor tells these errors roughly: by the
-default tolerance of a federation they were up to a fifth off at seven, and three fifths at ten."""
 ROUGH = (
     "where sites differ by many times their own errors, or some were forgotten without refinement, "
     "a federation's factors tell these errors, Q and the deviations of known sites only roughly: "
@@ -72,15 +69,19 @@ def with_random_effects(value: Any) -> Any:
     return Ledger(joint, with_factors(value.entries, lambda site, _: joint.factor(found[site])))
 
 
-def caveats_of(value: Any) -> list[str]:
-    """Return notes on what a federation's ledger does not tell of sites that differ."""
+def caveats_of(value: Any, hidden: float = 5.0) -> list[str]:
+    """Return notes on what a federation's ledger does not tell of sites that differ.
+
+    A factor tells the errors of its site roughly if a spread is more than ``hidden`` of them: by
+    the default tolerance of a federation they were up to a fifth off at seven, three fifths at ten.
+    """
     if not isinstance(value, Ledger) or not taken_as_it_is(value):
         return []
     known = with_random_effects(value)
     if known is value:
         return [TAKEN_AS_IT_IS]
     effects = effects_of(known)
-    apart = bool((effects.spread > HIDDEN * effects.errors).any())
+    apart = bool((effects.spread > hidden * effects.errors).any())
     return [ROUGH] * (apart or bool(value.forgotten))
 
 
