@@ -53,7 +53,7 @@ def made_with() -> dict[str, Any]:
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return {
-        "module": None if spec is None else spec.name.removesuffix(".__main__"),
+        "module": None if spec is None else spec.name,
         "commit": git("rev-parse", "--short=12", "HEAD"),
         "changed since": bool(git("status", "--porcelain", "--", "src", "experiments/*.py")),
         "day": time.strftime("%Y-%m-%d"),

@@ -2,7 +2,8 @@
 
 import json
 
-from experiments import harness, provenance
+from experiments import harness, provenance, rerun
+from experiments.data import REPOSITORY
 
 
 def names(module):
@@ -38,3 +39,25 @@ def test_a_results_file_says_what_it_was_made_with(tmp_path, monkeypatch):
     assert "as the code is" in str(provenance.age(file))
     said["diff"] = None  # as where the commit is not at hand
     assert "not known" in str(provenance.age(file))
+
+
+def test_each_results_file_has_a_command():
+    files = (REPOSITORY / "experiments").glob("*/results/*.json")
+    written = {f"{path.parts[-3]}/{path.stem}" for path in files}
+    assert written - set(rerun.RUNS) == {"dark_knowledge/mnist-paper-255"}
+    for name, command in rerun.RUNS.items():
+        assert provenance.file_of(rerun.Run(name, command).module) is not None, command
+
+
+def test_a_run_is_stopped_goes_on_and_is_not_done_twice(tmp_path, monkeypatch):
+    monkeypatch.setattr(rerun, "CACHE", tmp_path / "parts")
+    monkeypatch.setattr(rerun, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(rerun, "RUNS", {"one/mixtures": "robustness.mixtures --count 1"})
+    (own,) = rerun.old(only=("mix",))
+    assert "no time" in own.measure(end=0.0) and not own.file.exists()
+    rerun.run(minutes=10)
+    record = json.loads(own.file.read_text())[provenance.KEY]
+    assert record["module"] == "experiments.robustness.mixtures"
+    assert list((own.folder / "parts").iterdir())
+    monkeypatch.setattr(provenance, "age", lambda file: provenance.Age(file, (), (), ()))
+    assert list(rerun.old(only=())) == [] and list(rerun.old(only=("else",))) == []
