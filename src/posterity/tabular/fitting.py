@@ -24,7 +24,7 @@ from posterity.tabular.cautions import (
 )
 from posterity.tabular.design import design
 from posterity.tabular.identifiers import no_covariates
-from posterity.tabular.one_shot import third_derivatives
+from posterity.tabular.one_shot import third_of
 from posterity.tabular.options import ESTIMATE
 from posterity.tabular.reading import ALONE, PLAIN, Reading, columns_of, matched, with_absent
 from posterity.tabular.recipe import Recipe, check_recipe
@@ -274,7 +274,8 @@ def _regression(
     else:
         sd = deviations(posterior.precision_mean, posterior.precision, data.names)
     check_converged(run, recipe, data)
-    third = third_derivatives(recipe, data, plain, spread)
+    estimated = ESTIMATE in (recipe.noise_variance, recipe.dispersion)
+    third = None if estimated else third_of(model, pair, plain)
     told = [*data.cautions, *cautions(recipe, data.names, pair, plain, third)]
     told += notes_of_few_clusters(recipe, [data])
     told += notes_of_clusters(recipe, data.names, model, pair, posterior, data.suspects)
