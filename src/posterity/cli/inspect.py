@@ -9,10 +9,11 @@ from rich.tree import Tree
 
 from posterity.cli import files
 from posterity.cli.options import Settings
-from posterity.cli.report import Group, filled, group, listed, table
+from posterity.cli.report import MOST_ROWS, Group, filled, group, table
 from posterity.cli.streams import Data, verb
 from posterity.errors import ArtifactError, StructureError
 from posterity.reporting.contents import of_posterior, without_posterior
+from posterity.tabular.sites import in_words
 
 
 def inspected(file: Path) -> Data:
@@ -58,7 +59,7 @@ def _facts(data: Data) -> Iterator[tuple[str, Any]]:
         if value is not None:
             yield name.replace("_", " "), value
     if data.get("inputs"):
-        yield "columns", listed(data["inputs"])
+        yield "columns", in_words(data["inputs"], MOST_ROWS)
 
 
 def _tree(node: Data, name: str = "") -> Tree:
