@@ -154,12 +154,8 @@ def fit(
     if rows is not None:
         cells = cells.at(np.flatnonzero(rows))
     site = path.stem if site is None else site
-    odd, left = identifiers_of(recipe, [cells])
-    recipe = recipe.replaced(without=(*recipe.without, *odd))
-    recipe = recipe.filled(columns_of(recipe, cells.header, path))
-    recipe = recipe.replaced(strata=(site,) if recipe.own else ())
-    data = design(cells, recipe, reading)
-    data = data._replace(notes=(*notes, *data.notes), cautions=(*left, *data.cautions))
+    data, recipe = prepared(cells, recipe, reading, site, identifiers_of(recipe, [cells]))
+    data = data._replace(notes=(*notes, *data.notes))
     with one_thread(data.x.shape[1], len(data.x)), watched(progress):
         return _regression(data, recipe, site, prior, progress)
 
@@ -228,6 +224,28 @@ def records_of(path: Path, reading: Reading, recipe: Recipe) -> tuple[Cells, lis
     cells, more = matched(reading.renamed(cells), recipe)
     cells, absent = with_absent(cells, recipe)
     return cells, [*notes, *more, *absent]
+
+
+def prepared(
+    cells: Cells,
+    recipe: Recipe,
+    reading: Reading,
+    site: str,
+    identifiers: tuple[Sequence[str], Sequence[str]],
+    *,
+    empty: bool = False,
+) -> tuple[Design, Recipe]:
+    """Return the design of a site's table, and its recipe with all options.
+
+    ``identifiers`` are columns to leave out and notes on them, as of :func:`identifiers_of`; with
+    ``empty`` the table may have no record.
+    """
+    odd, left = identifiers
+    without = (*recipe.without, *(name for name in odd if name in cells.header))
+    own = recipe.replaced(without=without, strata=(site,) if recipe.own else ())
+    own = own.filled(columns_of(own, cells.header, cells.path))
+    data = design(cells, own, reading, empty=empty)
+    return data._replace(cautions=(*left, *data.cautions)), own
 
 
 def _regression(
