@@ -171,7 +171,7 @@ def test_help_has_every_choice():
 @pytest.mark.parametrize(
     "arguments, code, words",
     [
-        ("", 2, "no files"),
+        ("", 2, "0 sites"),
         ("n.safetensors", 2, "1 site"),
         ("n.safetensors n.safetensors", 2, "and 'n.safetensors', of site 'north'"),
         ("plain.safetensors sub/plain.safetensors", 2, "'sub/plain.safetensors', of site 'plain'"),

@@ -6,7 +6,8 @@ from cli.commands import document, ledger, plate, refuse, succeed
 
 import posterity
 from posterity import artifact
-from posterity.families import Gamma, HiddenMarkov, Mixture, NormalGamma, Plate
+from posterity.families import Gamma, HiddenMarkov, NormalGamma, Plate, Transformed
+from posterity.families.supports import PositiveNumbers
 
 
 def test_a_ledger(files):
@@ -32,17 +33,24 @@ def test_what_is_no_distribution(files):
     assert document("inspect", "factor.safetensors")["proper"] is False
 
 
-def test_blocks_and_mixtures(files):
+def test_blocks(files):
     gamma = Gamma.from_standard([1.0, 2.0], [1.0, 1.0])
-    posterity.save(Mixture.from_standard([1.0, 3.0], gamma), "m.safetensors")
-    assert document("inspect", "m.safetensors")["family"]["expected_weights"] == [0.25, 0.75]
     product = posterity.Product({"a/b": gamma[0], "c": Plate(gamma)})
     posterity.save(product, "p.safetensors")
     blocks = document("inspect", "p.safetensors")["family"]["parameters"]["blocks"]
-    assert blocks["c"]["components"] == 2
+    assert blocks["parameters"]["c"]["parameters"]["members"]["parameters"]["rate"] == [2]
     text = succeed("inspect", "p.safetensors").stdout
     assert "a/b: Gamma" in text
-    assert "c: Plate of 2 components" in text
+    assert "members: Gamma" in text
+
+
+def test_values_by_name_on_their_supports(files):
+    law = posterity.Gaussian.from_standard([0.0], [[1.0]])
+    on = Transformed.from_standard(law, {"scale": PositiveNumbers(())})
+    posterity.save(on, "t.safetensors")
+    text = succeed("inspect", "t.safetensors").stdout
+    assert "law: Gaussian" in text
+    assert "PositiveNumbers" in text
 
 
 def test_states_of_a_hidden_markov_model(files):

@@ -83,8 +83,8 @@ def test_pursuing_is_what_the_library_does(folder):
     assert about.digest == data["digest"]
     assert json.loads(about.provenance["coefficients"]) == ["intercept", "age", "dose"]
     assert about.provenance["status"] == str(found.status)
-    told = document("inspect", "out.safetensors")["family"]
-    assert told["components"] == 2 and sum(told["expected_weights"]) == pytest.approx(1)
+    told = document("show", "out.safetensors")["components"]
+    assert len(told) == 2 and sum(one["weight"] for one in told) == pytest.approx(1)
 
 
 @pytest.mark.slow

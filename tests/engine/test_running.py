@@ -186,6 +186,19 @@ def test_requests_that_make_no_sense_are_refused(sites, head):
     running.agent.store.close()
 
 
+@pytest.mark.parametrize("defect", [KeyError("posterior"), TypeError("a law")])
+def test_a_defect_is_no_request_that_makes_no_sense(sites, monkeypatch, defect):
+    running = sites.made("b")
+
+    def leave(machine, memory):
+        raise defect
+
+    monkeypatch.setattr(type(running.agent.machine), "leave", leave)
+    with pytest.raises(type(defect)):
+        running.answer({"do": "leave"}, b"")
+    running.agent.store.close()
+
+
 def test_junk_and_letters_of_others_do_not_end_a_site(sites):
     sites.start("b")
     for letter in (b"", b"junk", bytes(19_000), COINS.begin("a").sent[0].content):

@@ -282,16 +282,17 @@ def tensors_of(
         )
     check_one(law)
     values: Any
+    part = "mean" if at == MEAN else "marginal_variance"
     if key is not None:
         import jax
 
         with jax.enable_x64(True):
-            values = jax.tree.map(np.asarray, law.sample(key))
-    elif isinstance(law, Gaussian):
-        values = law.mean if at == MEAN else np.diagonal(law.covariance)
+            values = law.sample(key)
+    elif blocks:
+        values = {n: getattr(block, part) for n, block in blocks.items()}
     else:
-        values = {n: getattr(block, at) for n, block in blocks.items()}
-    if isinstance(law, Gaussian):
+        values = getattr(law, part)
+    if not blocks:
         ends = np.cumsum([math.prod(shapes[name]) for name in names])[:-1]
         values = dict(zip(names, np.split(np.asarray(values), ends), strict=True))
     return {name: np.asarray(values[name]).reshape(shapes[name]) for name in names}

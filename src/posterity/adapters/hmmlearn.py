@@ -15,7 +15,6 @@ from posterity.adapters import shared
 from posterity.adapters.plates import Gaussians
 from posterity.adapters.shared import library
 from posterity.errors import StructureError
-from posterity.families.checks import check_proper
 from posterity.ledger import Ledger
 
 Array = np.ndarray
@@ -57,8 +56,6 @@ def to_ledger(model: Any, site: str) -> Ledger:
     with shared.at_site(site):
         prior = _law(model, "prior")
         posterior = _law(model, "posterior")
-        check_proper(prior, "the prior")
-        check_proper(posterior, "the posterior")
     return shared.Laws(posterior, prior).ledger(site)
 
 

@@ -15,7 +15,7 @@ from posterity.cli.options import Settings
 from posterity.cli.site import answered, confirm, folder_of, status_table
 from posterity.cli.streams import Data, Verb, escaped, present, printable, verb
 from posterity.engine.author import Author
-from posterity.engine.notices import followed
+from posterity.engine.notices import Known, followed
 from posterity.engine.signing import PrivateKey
 from posterity.engine.transports.unix import Absent, Client
 from posterity.errors import UsageError
@@ -71,12 +71,14 @@ def _looks(folder: Path, every: float) -> Iterator[Data]:
                 data = data | {"running": None}
 
 
-def _author(settings: Settings, name: str, state: Data, *, itself: bool) -> Author:
-    """Return the maker of an order about a member, by the key file of an authority or, if
-    ``itself``, of that member.
+def _ordered(settings: Settings, what: str, *, itself: bool) -> tuple[str, Author, Data]:
+    """Return the member that an order is about, the maker of the order, by the key file of an
+    authority or, if ``itself``, of that member, and the state of the site that passes it on.
     """
+    (name,) = map(str, settings.arguments(what))
     by = Path(settings.need("by"))
-    file = Path(settings.need("key"))
+    file = Path(settings.need("key"))  # before the agent is asked
+    state = deployment.ask(by, "status")[0]
     terms = deployment.read_site(by / "site.toml").terms
     private = PrivateKey.load(file)
     terms = followed(terms, [notice for *_, notice in state["rotations"]])
@@ -90,35 +92,32 @@ def _author(settings: Settings, name: str, state: Data, *, itself: bool) -> Auth
             f"{sorted(terms.authorities)}" + ", or of that member" * itself,
             fix="See `authorities` in federation.toml.",
         )
-    return Author(terms, min(owners), private)
+    return name, Author(terms, min(owners), private), state
+
+
+def _posted(settings: Settings, order: Known) -> Data:
+    """Return the state of the site that has passed an order on."""
+    by = Path(settings["by"])
+    return answered(deployment.ask(by, "post", order.envelope), by)
 
 
 @verb(status_table)
 def forget(settings: Settings) -> Data:
     """Order the permanent forgetting of a member, as that member or an authority in the terms."""
-    (name,) = map(str, settings.arguments("the member to be forgotten"))
-    by = Path(settings.need("by"))
-    settings.need("key")  # before the agent is asked
-    state = deployment.ask(by, "status")[0]
-    author = _author(settings, name, state, itself=True)
+    name, author, state = _ordered(settings, "the member to be forgotten", itself=True)
     if not settings["yes"]:
         confirm(f"Destroy the factor of {printable(name)} at all members for good?")
-    tombstone = author.tombstone(name, state["highest"])
-    return answered(deployment.ask(by, "post", tombstone.envelope), by)
+    return _posted(settings, author.tombstone(name, state["highest"]))
 
 
 @verb(status_table)
 def revoke(settings: Settings) -> Data:
     """Replace the stolen key of a member, as an authority in the terms."""
-    (name,) = map(str, settings.arguments("the member whose key was stolen"))
-    by = Path(settings.need("by"))
     key = settings.need("to")
-    state = deployment.ask(by, "status")[0]
-    author = _author(settings, name, state, itself=False)
+    name, author, state = _ordered(settings, "the member whose key was stolen", itself=False)
     old = settings["stolen"] or str(author.terms.keys[name])
     epoch = state["highest"] if settings["epoch"] is None else settings["epoch"]
-    order = author.rotation(name, old=old, key=key, epoch=epoch + 1)
-    return answered(deployment.ask(by, "post", order.envelope), by)
+    return _posted(settings, author.rotation(name, old=old, key=key, epoch=epoch + 1))
 
 
 def submit(settings: Settings) -> None:

@@ -12,17 +12,16 @@ from rich.table import Table
 from posterity.artifact import aligned
 from posterity.cli import files, report
 from posterity.cli.options import Settings
-from posterity.cli.report import alarming, first, listed, short, status_of
+from posterity.cli.report import alarming, first, short, status_of
 from posterity.cli.streams import Data, bar, verb
-from posterity.errors import UsageError
 from posterity.fusion import plan as plans
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.confidence import AMBIGUOUS
 from posterity.fusion.networks.options import has_units
 from posterity.fusion.scale import Scale
-from posterity.reporting.population import described, in_words
+from posterity.reporting import population
 from posterity.tabular.fused import Inputs, distance_of, distance_of_pooled, fused, provenance_of
-from posterity.tabular.sites import said
+from posterity.tabular.sites import in_words, said
 
 
 def _report(data: Data) -> report.Group:
@@ -41,7 +40,7 @@ def _report(data: Data) -> report.Group:
             f"{tried if len(network['tried']) > 1 else ''}."
         )
     if data["personal"]:
-        parts += in_words(data["population"])
+        parts += population.in_words(data["population"])
     if data["one_shot"] is not None:
         far = f"about {data['one_shot']:.2g} nats from" if data["one_shot"] else "it is"
         parts.append(f"In one shot: {far} the posterior of all records.")
@@ -65,7 +64,7 @@ def _plate_report(path: str, plate: Data, scaled: bool) -> Iterator[RenderableTy
     yield _matching(plate)
     parts = [f"{k} of {site}" for site, own in plate["absorbed"].items() for k in own]
     if parts:
-        yield f"Absorbed, part of another of their site's: {listed(parts)}."
+        yield f"Absorbed, part of another of their site's: {in_words(parts)}."
     others = {int(g): n for g, n in plate["components_evidence"].items()}
     others.pop(plate["components"], None)
     if others:
@@ -107,8 +106,6 @@ def _matching(plate: Data, columns: int = 12) -> Table:
 def fuse(settings: Settings) -> Data:
     """Merge posteriors trained on separate data into one file."""
     named = [*settings.files, *(settings["posteriors"] or [])]
-    if not named:
-        raise UsageError(found="no files", expected="posteriors of at least two sites")
     paths = [path for name in named for path in plans.files(name)]
     settings.check_outputs(*paths)
     personal = settings["model.personal"]
@@ -159,7 +156,7 @@ def fuse(settings: Settings) -> Data:
         "columns": aligned.listed(aligned.names_in(result)),
         "rebased": fusion.rebased[:listed],
         "personal": pooled,
-        "population": described(fusion.population, LEVEL) if pooled else None,
+        "population": population.described(fusion.population, LEVEL) if pooled else None,
         "one_shot": known.nats,
         "warnings": known.warnings,
         "notes": [

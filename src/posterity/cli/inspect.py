@@ -9,10 +9,11 @@ from rich.tree import Tree
 
 from posterity.cli import files
 from posterity.cli.options import Settings
-from posterity.cli.report import Group, filled, group, listed, short, table
+from posterity.cli.report import MOST_ROWS, Group, filled, group, table
 from posterity.cli.streams import Data, verb
 from posterity.errors import ArtifactError, StructureError
 from posterity.reporting.contents import of_posterior, without_posterior
+from posterity.tabular.sites import in_words
 
 
 def inspected(file: Path) -> Data:
@@ -58,36 +59,24 @@ def _facts(data: Data) -> Iterator[tuple[str, Any]]:
         if value is not None:
             yield name.replace("_", " "), value
     if data.get("inputs"):
-        yield "columns", listed(data["inputs"])
+        yield "columns", in_words(data["inputs"], MOST_ROWS)
 
 
 def _tree(node: Data, name: str = "") -> Tree:
-    tree = Tree(f"{name}: {_label(node)}" if name else _label(node))
+    tree = Tree(f"{name}: {node['type']}" if name else node["type"])
     children = dict(node["parameters"])
     blocks = children.get("blocks")
-    if isinstance(blocks, dict) and not isinstance(blocks.get("type"), str):
-        children = {**children.pop("blocks"), **children}  # those of a product, of any name
+    if isinstance(blocks, dict) and blocks["type"] == "dict":
+        del children["blocks"]
+        children = {**blocks["parameters"], **children}  # those of a product, of any name
     for key, child in children.items():
         if isinstance(child, dict):
             tree.add(_tree(child, key))
         elif isinstance(child, str):
             tree.add(f"{key}: {child[:60]}")
-        elif child is not None:
+        else:
             tree.add(f"{key} {tuple(child)}")
     return tree
-
-
-def _label(node: Data) -> str:
-    label = node["type"]
-    if "components" in node:
-        label += f" of {node['components']} components"
-    if "batch" in node:
-        label += f", batch {tuple(node['batch'])}"
-    if "expected_weights" in node:
-        eight = node["expected_weights"][:8]
-        more = " ..." if len(node["expected_weights"]) > len(eight) else ""
-        label += f", expected weights {' '.join(map(short, eight))}{more}"
-    return label
 
 
 @verb(report)

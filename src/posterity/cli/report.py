@@ -70,12 +70,6 @@ def first(
     return filled(into, [*map(cells, rows[:most]), *more])
 
 
-def listed(names: Sequence[str], most: int = MOST_ROWS) -> str:
-    """Return the first names, and the number of remaining ones."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
 def parameters(rows: Sequence[Data]) -> Table:
     """Return a table of names, means and standard deviations, of at most the first rows."""
     return first(rows, table("parameter", "mean", "sd"), operator.itemgetter("name", "mean", "sd"))

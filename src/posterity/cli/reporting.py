@@ -5,7 +5,6 @@ from posterity.cli import files
 from posterity.cli.options import Settings
 from posterity.cli.recipes import reading_of
 from posterity.cli.streams import Data, verb
-from posterity.runtime.files import named
 
 FORMATS = (".html", ".htm")
 
@@ -20,8 +19,6 @@ def report(settings: Settings) -> Data:
     output = settings.output
     data = settings.path("data.file")
     files.check_ending(output, FORMATS)
-    for path in (*settings.files, *([data] if data else [])):
-        files.check_regular(named(path)[1])
     page = reporting.report(
         *settings.files,
         path=output,

@@ -58,7 +58,7 @@ def _init_report(data: Data) -> str:
 def init(settings: Settings) -> Data:
     """Make a site: its key, its site.toml and, once all have agreed on terms, its store."""
     folder = folder_of(settings)
-    file = folder_of(settings) / "site.toml"
+    file = folder / "site.toml"
     if not file.exists():
         _write_site(folder, file, settings)
     elif named := sorted(settings.values.keys() - {"federation", "epoch"}):

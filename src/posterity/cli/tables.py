@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from posterity.cli import files
 from posterity.cli.options import Settings, conflict, incomplete
 from posterity.cli.report import Group, group, parameters
@@ -65,9 +67,7 @@ def import_(settings: Settings) -> Data:
                 f"{len(result.sites)} studies, each a site of the ledger: if they differ, run "
                 f"{typed('posterity fuse', output)} --personal true -o FILE"
             )
-        family = to_table(result)["family"]
         called = [f"{own}: {name}" for own, name in zip(moments.sites, moments.names, strict=True)]
-        each = zip(called, moments.mean, moments.sd, strict=True)
     else:
         result = law_of(moments, table)
         recipe = recipe_in(about.provenance) if about else None
@@ -77,10 +77,7 @@ def import_(settings: Settings) -> Data:
             result = result.named([known.get(name, name) for name in given]) if given else result
             record |= as_provenance(recipe)
             notes.append(f"taken for the model in '{prior}': {recipe.describe()[0]}")
-        rows = to_table(result)
-        family = rows["family"]
-        sd = rows.get("sd") or [row[place] ** 0.5 for place, row in enumerate(rows["covariance"])]
-        each = zip(rows["names"], rows["mean"], sd, strict=True)
+        called = result.names
         if before is not None:
             own = names.names_of(result)
             before = names.in_order(before, own, f"the prior '{prior}'", str(site))
@@ -88,9 +85,11 @@ def import_(settings: Settings) -> Data:
             result = to_ledger(result, site, prior=before, flat_prior=flat_prior)
         if recipe is not None and prior is not None:
             notes += suspicious({str(prior): files.read_any(prior)[0], str(site): result}, recipe)
+    sd = moments.sd if covariance is None else np.diagonal(moments.covariance) ** 0.5
+    each = zip(called, moments.mean, sd, strict=True)
     return {
         **files.write(result, output, "import", record),
-        "family": family,
+        "family": "diagonal" if covariance is None else "gaussian",
         "site": site,
         "parameters": [{"name": name, "mean": mean, "sd": sd} for name, mean, sd in each],
         "notes": notes,

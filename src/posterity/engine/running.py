@@ -9,6 +9,7 @@ them. Durable state is only in the store, so the process may be killed and resta
 import contextlib
 import dataclasses
 import functools
+import inspect
 import json
 import math
 import os
@@ -230,14 +231,17 @@ class Running:
             "post": functools.partial(self._asked, "post", envelope=body),
             "stop": self.stop,
         }
-        try:
-            answer = requests[do](**asked)
-        except (KeyError, TypeError) as error:
+        request = requests.get(do)
+        known = request
+        if do in commands:
+            known = functools.partial(getattr(self.agent.machine, do), self.agent.memory)
+        if request is None or not _takes(known, asked):
             raise UsageError(
-                found=f"a request to do {do!r} with {sorted(asked)} ({error})",
+                found=f"a request to do {do!r} with {sorted(asked)}",
                 expected=f"one of {sorted(requests)}, with the arguments that it takes",
                 fix="Use the release of posterity that the agent has.",
-            ) from error
+            )
+        answer = request(**asked)
         head, content = answer if isinstance(answer, tuple) else (answer or {}, b"")
         return {"ok": True, **head}, content
 
@@ -408,3 +412,12 @@ class Running:
         if survey is not None and survey.version >= (memory.own.epoch, memory.own.answered):
             return survey.signer
         return self._last.get("to")
+
+
+def _takes(function: Any, arguments: Mapping[str, Any]) -> bool:
+    """Return whether a function has parameters for these arguments, and all that it needs."""
+    try:
+        inspect.signature(function).bind(**arguments)
+    except TypeError:
+        return False
+    return True

@@ -79,7 +79,7 @@ class Series:
         name: name in the legend.
         x: horizontal positions.
         y: vertical positions.
-        low: lower ends of error bars or of a band, if any.
+        low: lower ends of error bars of points, if any.
         high: upper ends of these.
         kind: ``points`` or ``line``.
         colour: number of the colour, from 0.
@@ -160,12 +160,7 @@ def _drawn(series: Series, across: Axis, up: Axis) -> Markup:
     colour = f"c{series.colour}"
     if series.kind != "points":
         points = [(x, y) for x, y, _ in places]
-        parts = [line(points, f"line {colour}")] if points else []
-        if low is not None and high is not None and points:
-            ends = [(x, y_of(up, high[k])) for x, _, k in places]
-            ends += [(x, y_of(up, low[k])) for x, _, k in reversed(places)]
-            parts.insert(0, line(ends, f"band {colour}"))
-        return tag("g", *parts, aria_hidden="true")
+        return tag("g", line(points, f"line {colour}") if points else None, aria_hidden="true")
     marks = []
     for x, y, k in places:
         bar = None

@@ -1,6 +1,5 @@
 """The contents of a file as data: its facts, recipe, families and sites."""
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,11 +8,7 @@ from typing import Any
 import numpy as np
 
 from posterity.artifact import Inspection, artifact, open_artifact
-from posterity.errors import ParameterError
-from posterity.families import Distribution
-from posterity.families.checks import check_proper
 from posterity.families.layers import Layers
-from posterity.families.unconstrained import Supports
 from posterity.ledger import Ledger
 from posterity.runtime.text import count
 from posterity.tabular.recipe import RECIPE, recipe_in
@@ -28,7 +23,8 @@ def without_posterior(file: Path) -> dict[str, Any] | None:
     tree = artifact.outline(file)
     if tree["type"] == "Student":
         student, about = open_artifact(file)
-        return _facts(about) | _student(student, about)
+        network = _described(tree["fields"]["network"])
+        return _facts(about) | _student(student, about) | {"family": network}
     if tree["type"] in ("Architecture", "dict"):
         return _facts(artifact.inspect(file)) | {"content": _described(tree)}
     return None
@@ -37,6 +33,7 @@ def without_posterior(file: Path) -> dict[str, Any] | None:
 def of_posterior(posterior: Any, about: Inspection) -> dict[str, Any]:
     """Return the contents of the file of a posterior or ledger, which may be improper."""
     data = _facts(about) | about_recipe(about.provenance, posterior)
+    tree = artifact.outline(about.path)
     if isinstance(posterior, Ledger):
         sites = {
             site: {
@@ -48,16 +45,14 @@ def of_posterior(posterior: Any, about: Inspection) -> dict[str, Any]:
         }
         data |= {"prior_digest": artifact.digest(posterior.prior), "sites": sites}
         posterior = posterior.total
-    proper = True
-    try:
-        check_proper(posterior, "")
-    except ParameterError:
-        proper = False
-    return data | {"proper": proper, "family": _outline(posterior)}
+        tree = tree["fields"]["prior"]
+    with np.errstate(all="ignore"):
+        proper = bool(np.all(posterior.is_proper()))
+    return data | {"proper": proper, "family": _described(tree)}
 
 
 def _student(student: Any, about: Inspection) -> dict[str, Any]:
-    """Return the predictions of a student, its network, and its input columns."""
+    """Return the predictions of a student, and its input columns."""
     head = student.head
     layers = student.network
     facts = {
@@ -71,7 +66,7 @@ def _student(student: Any, about: Inspection) -> dict[str, Any]:
         },
     }
     names = columns_of_student(student, about.provenance, about.path)
-    return {"student": facts, "family": _outline(layers), "inputs": list(names)}
+    return {"student": facts, "inputs": list(names)}
 
 
 def _facts(about: Inspection) -> dict[str, Any]:
@@ -120,37 +115,3 @@ def _described(node: Any, levels: int = 21) -> Any:
         return node["shape"]
     fields = {name: _described(child, levels - 1) for name, child in node["fields"].items()}
     return {"type": node["type"], "parameters": fields}
-
-
-def _outline(value: Any) -> Any:
-    """Return a family as a tree: its type, its parameters' shapes, and its blocks."""
-    if value is None or isinstance(value, Mapping):
-        return value and {name: _outline(child) for name, child in value.items()}
-    if isinstance(value, Supports):
-        return _support(value.tree)
-    if not hasattr(value, "__dataclass_fields__"):
-        return list(np.shape(value))
-    if isinstance(value, Layers):
-        layers = enumerate(map(str, value.layers))
-        parameters = {str(place): {"type": layer, "parameters": {}} for place, layer in layers}
-        return {"type": "Layers", "parameters": parameters}
-    law: Any = value
-    facts: dict[str, Any] = {}
-    if getattr(law, "is_plate", False) and not law.batch_shape:
-        weights = None if law.weights is None else law.mean_weights()
-        facts = {"components": law.size, "expected_weights": weights}
-    elif getattr(law, "is_mixture", False):
-        facts = {"components": law.size, "expected_weights": law.weights}
-    elif isinstance(law, Distribution) and law.batch_shape:
-        facts = {"batch": law.batch_shape}
-    facts = {name: fact for name, fact in facts.items() if fact is not None}
-    fields = {f.name: _outline(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    return {"type": type(value).__name__, **facts, "parameters": fields}
-
-
-def _support(tree: Any) -> Any:
-    if isinstance(tree, tuple):
-        tree = {str(place): child for place, child in enumerate(tree)}
-    if isinstance(tree, Mapping):
-        return {name: _support(child) for name, child in tree.items()}
-    return tree and {"type": type(tree).__name__, "parameters": {"shape": list(tree.shape)}}

@@ -13,7 +13,7 @@ from typing import Any
 from posterity.artifact import Inspection, digest, open_artifact
 from posterity.artifact.many import Alone, name_of
 from posterity.artifact.provenance import PERSONAL
-from posterity.errors import ArtifactError, PosterityError, StructureError, UsageError
+from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.families.distribution import Distribution
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt
@@ -267,8 +267,5 @@ def known_records(sources: Iterable[Source]) -> dict[str, dict[str, Any]]:
     """Return, by site, the facts about its records, from all sources."""
     known: dict[str, dict[str, Any]] = {}
     for one in sources:
-        try:
-            known |= sites_in(one.provenance)
-        except PosterityError:
-            continue
+        known |= sites_in(one.provenance)
     return known

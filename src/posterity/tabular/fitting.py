@@ -24,7 +24,7 @@ from posterity.tabular.cautions import (
 )
 from posterity.tabular.design import design
 from posterity.tabular.identifiers import no_covariates
-from posterity.tabular.one_shot import third_derivatives
+from posterity.tabular.one_shot import third_of
 from posterity.tabular.options import ESTIMATE
 from posterity.tabular.reading import ALONE, PLAIN, Reading, columns_of, matched, with_absent
 from posterity.tabular.recipe import Recipe, check_recipe
@@ -154,12 +154,8 @@ def fit(
     if rows is not None:
         cells = cells.at(np.flatnonzero(rows))
     site = path.stem if site is None else site
-    odd, left = identifiers_of(recipe, [cells])
-    recipe = recipe.replaced(without=(*recipe.without, *odd))
-    recipe = recipe.filled(columns_of(recipe, cells.header, path))
-    recipe = recipe.replaced(strata=(site,) if recipe.own else ())
-    data = design(cells, recipe, reading)
-    data = data._replace(notes=(*notes, *data.notes), cautions=(*left, *data.cautions))
+    data, recipe = prepared(cells, recipe, reading, site, identifiers_of(recipe, [cells]))
+    data = data._replace(notes=(*notes, *data.notes))
     with one_thread(data.x.shape[1], len(data.x)), watched(progress):
         return _regression(data, recipe, site, prior, progress)
 
@@ -230,6 +226,28 @@ def records_of(path: Path, reading: Reading, recipe: Recipe) -> tuple[Cells, lis
     return cells, [*notes, *more, *absent]
 
 
+def prepared(
+    cells: Cells,
+    recipe: Recipe,
+    reading: Reading,
+    site: str,
+    identifiers: tuple[Sequence[str], Sequence[str]],
+    *,
+    empty: bool = False,
+) -> tuple[Design, Recipe]:
+    """Return the design of a site's table, and its recipe with all options.
+
+    ``identifiers`` are columns to leave out and notes on them, as of :func:`identifiers_of`; with
+    ``empty`` the table may have no record.
+    """
+    odd, left = identifiers
+    without = (*recipe.without, *(name for name in odd if name in cells.header))
+    own = recipe.replaced(without=without, strata=(site,) if recipe.own else ())
+    own = own.filled(columns_of(own, cells.header, cells.path))
+    data = design(cells, own, reading, empty=empty)
+    return data._replace(cautions=(*left, *data.cautions)), own
+
+
 def _regression(
     data: Design,
     recipe: Recipe,
@@ -274,7 +292,8 @@ def _regression(
     else:
         sd = deviations(posterior.precision_mean, posterior.precision, data.names)
     check_converged(run, recipe, data)
-    third = third_derivatives(recipe, data, plain, spread)
+    estimated = ESTIMATE in (recipe.noise_variance, recipe.dispersion)
+    third = None if estimated else third_of(model, pair, plain)
     told = [*data.cautions, *cautions(recipe, data.names, pair, plain, third)]
     told += notes_of_few_clusters(recipe, [data])
     told += notes_of_clusters(recipe, data.names, model, pair, posterior, data.suspects)

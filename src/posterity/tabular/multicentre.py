@@ -10,10 +10,9 @@ import numpy as np
 from posterity.errors import CHOOSE, StructureError, UsageError, within
 from posterity.families.names import order, some
 from posterity.runtime.text import typed
-from posterity.tabular.design import design
-from posterity.tabular.fitting import identifiers_of, records_of
+from posterity.tabular.fitting import identifiers_of, prepared, records_of
 from posterity.tabular.options import no_coefficient
-from posterity.tabular.reading import Reading, columns_of
+from posterity.tabular.reading import Reading
 from posterity.tabular.recipe import ESTIMATE, Recipe, check_recipe
 from posterity.tabular.reconcile import are_texts
 from posterity.tabular.records import TARGET, Table
@@ -131,16 +130,13 @@ def _designs(
     for site, path in paths.items():
         with within(f"data '{path}' of site {site!r}"):
             tables[site] = records_of(path, readings[site], recipe)
-    odd, left = identifiers_of(recipe, [cells for cells, _ in tables.values()])
+    identifiers = identifiers_of(recipe, [cells for cells, _ in tables.values()])
     for site, path in paths.items():
         cells, more = tables.pop(site)
         with within(f"data '{path}' of site {site!r}"):
-            there = (name for name in odd if name in cells.header)
-            own = recipe.replaced(without=(*recipe.without, *there))
-            own = own.filled(columns_of(own, cells.header, path))
-            own = with_labels(own.replaced(strata=(site,) if recipe.own else ()), readings[site])
-            data = design(cells, own, readings[site], empty=True)
-            data = data._replace(cautions=(*left, *data.cautions))
+            reading = readings[site]
+            own = with_labels(recipe, reading)
+            data, own = prepared(cells, own, reading, site, identifiers, empty=True)
         designs[site] = data
         filled[site] = own
         notes += [f"{site}: {line}" for line in (*more, *data.notes)]

@@ -24,10 +24,6 @@ from posterity.families.names import in_order, names_of
 from posterity.ledger import Ledger
 from posterity.models import LinearRegression, MultinomialRegression, PredictorModel
 from posterity.models.nodes import hermite
-from posterity.tabular.options import ESTIMATE
-from posterity.tabular.recipe import Recipe
-from posterity.tabular.regressions import data_of, model_of
-from posterity.tabular.rows import Design
 from posterity.tabular.sites import in_words, tensor, turned
 
 NOT_GAUSSIAN = (
@@ -35,28 +31,6 @@ NOT_GAUSSIAN = (
     "records"
 )
 """The end of warnings of likelihoods that are uninformative, or inaccurate at the fused mean."""
-
-
-def third_derivatives(
-    recipe: Recipe,
-    data: Design,
-    posterior: Any,
-    spread: float | None = None,
-    *,
-    most: int = 20,
-    step: float = 1e-3,
-) -> np.ndarray | None:
-    """Return expected third derivatives (d, d, d) of the log likelihood under a site's posterior.
-
-    They are differences of second ones by a ``step`` of the predictor, in its deviations. None for
-    a diagonal Gaussian, for more than ``most`` coefficients (a file holds 1,540 numbers of 20), and
-    for a site that estimates its own dispersion or noise (for which see :func:`_of_noise`).
-    """
-    if ESTIMATE in (recipe.noise_variance, recipe.dispersion):
-        return None
-    return third_of(
-        model_of(recipe, spread), data_of(recipe, data), posterior, most=most, step=step
-    )
 
 
 def third_of(
@@ -67,8 +41,11 @@ def third_of(
     most: int = 20,
     step: float = 1e-3,
 ) -> np.ndarray | None:
-    """Return the same of a model of inputs and targets; None for a diagonal Gaussian, and for more
-    than ``most`` coefficients.
+    """Return expected third derivatives (d, d, d) of the log likelihood of inputs and targets under
+    a posterior.
+
+    They are differences of second ones by a ``step`` of the predictor, in its deviations. None for
+    a diagonal Gaussian, and for more than ``most`` coefficients (a file holds 1,540 numbers of 20).
     """
     size = posterior.own_size
     if posterior.diagonal or size > most:

@@ -321,17 +321,16 @@ def oddities(inputs: Sequence[np.ndarray], names: Sequence[str]) -> Iterator[str
     filled = [x for x in inputs if len(x) and x.ndim == 2 and x.dtype.kind in "biuf"]
     if sum(map(len, filled)) < 2 or len({x.shape[1] for x in filled}) > 1:
         return
-    first = filled[0][0].tolist()
-    constant = np.all([(x == filled[0][0]).all(0) for x in filled], 0)
-    called = names if len(names) == len(first) else map(str, range(len(first)))
-    value = {name: v for name, v, same in zip(called, first, constant, strict=True) if same}
-    zero = [name for name in value if value[name] == 0]
-    level = [name for name in value if value[name] != 0]
+    first = filled[0][0]
+    constant = np.all([(x == first).all(0) for x in filled], 0)
+    called = np.array(names if len(names) == len(first) else range(len(first)), dtype=str)
+    zero = called[constant & (first == 0)].tolist()
+    level = called[constant & (first != 0)].tolist()
     if zero:
         yield f"0 in every record: {some(zero)}; only the prior determines these coefficients"
     if not level:
         yield "no intercept: pass --intercept (model.intercept = true) unless that is what you want"
-    elif [value[name] for name in level] != [1.0]:
+    elif len(level) > 1 or 1.0 not in first[constant]:
         yield f"the same in every record: {some(level)}, as an intercept is"
 
 

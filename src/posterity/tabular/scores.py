@@ -137,14 +137,14 @@ def auroc(y: np.ndarray, p: np.ndarray) -> float | None:
     >>> auroc(np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8]))
     0.75
     """
-    from scipy.stats import rankdata
+    from scipy.stats import mannwhitneyu
 
-    ones = int((y > 0.5).sum())
-    zeros = len(y) - ones
-    if not ones or not zeros:
+    ones = p[y > 0.5]
+    zeros = p[y <= 0.5]
+    if not len(ones) or not len(zeros):
         return None
-    above = rankdata(p)[y > 0.5].sum() - ones * (ones + 1) / 2
-    return float(above / (ones * zeros))
+    above = mannwhitneyu(ones, zeros, method="asymptotic").statistic
+    return float(above / (len(ones) * len(zeros)))
 
 
 def calibration(y: np.ndarray, p: np.ndarray) -> list[dict[str, Any]]:

@@ -63,21 +63,11 @@ class Variable:
         """The variable's own axes."""
         return self.values.shape[2:]
 
-    @property
-    def flat(self) -> Array:
-        """Draws as (chains, n, d)."""
-        return self.values.reshape(*self.values.shape[:2], -1)
-
     @functools.cached_property
     def free(self) -> Array:
         """Unconstrained draws (chains, n, free d)."""
         bijection = Supports(self.support)
         return bijection.ravel(bijection.inverse(self.values))
-
-    def log_slope(self) -> Array:
-        """``log |dz/du|`` of each draw, (chains, n)."""
-        bijection = Supports(self.support)
-        return bijection.log_det(bijection.inverse(self.values))
 
     @property
     def free_labels(self) -> tuple[str, ...]:

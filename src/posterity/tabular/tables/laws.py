@@ -12,6 +12,7 @@ from posterity.arrays.linear_algebra import symmetric
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.names import checked
 from posterity.ledger import Ledger
+from posterity.tabular.sites import law_of
 
 
 def from_table(
@@ -105,7 +106,7 @@ def to_table(law: Any) -> dict[str, Any]:
     >>> to_table(from_table(["age"], [0.31], [0.05]))
     {'family': 'diagonal', 'names': ['age'], 'mean': [0.31], 'sd': [0.05]}
     """
-    law = law.posterior if isinstance(law, Ledger) else law
+    law = law_of(law)
     if getattr(law, "batch_shape", None) != () or not law.gaussian:
         raise StructureError(
             found=f"a {type(law).__name__}",

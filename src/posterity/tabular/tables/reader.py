@@ -7,7 +7,7 @@ semicolons.
 """
 
 import csv
-import importlib.util
+import importlib
 import io
 import itertools
 import re
@@ -220,9 +220,8 @@ def _of_frame(path: Path, unnamed: bool) -> Cells:
             frame = frame.reset_index(index)
             sheets = {"": [[*map(str, frame.columns)], *_texts(frame)]}
     except ImportError as error:
-        needed = ("pandas", NEEDED.get(ending, "pyreadstat"))
-        missing = dict.fromkeys(name for name in needed if importlib.util.find_spec(name) is None)
-        raise MissingExtraError.of(" and ".join(missing) or str(error), "tables") from error
+        missing = error.name or NEEDED.get(ending, "pyreadstat")  # pandas does not name it
+        raise MissingExtraError.of(missing, "tables") from error
     except Exception as error:  # each library that pandas calls has its own errors
         raise _unreadable(path, str(error)[:200], path.suffix) from error
     own = {name: rows for name, rows in sheets.items() if any(map(any, rows))}
