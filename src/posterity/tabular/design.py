@@ -151,9 +151,9 @@ def _notes_of_constants(
     recipe: Recipe, names: Sequence[str], columns: Sequence[np.ndarray]
 ) -> list[str]:
     """Return a note on columns that are constant beside a column of ones."""
-    ones = {INTERCEPT, *recipe.baseline}
+    ones = recipe.baseline or (INTERCEPT,) * recipe.intercept
     level = [n for n, c in zip(names, columns, strict=True) if n not in ones and np.ptp(c) == 0]
-    if not level or not (recipe.intercept or recipe.baseline):
+    if not level or not ones:
         return []
     return [f"constant in all records: {some(level)}; only the prior determines these coefficients"]
 
