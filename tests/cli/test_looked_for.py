@@ -114,6 +114,11 @@ def test_columns_are_kept_beside_predictions(ending):
     refuse("predict n.safetensors south.csv --keep nobody -o p.csv", 4, "'nobody'")
 
 
+def rounded(scores):
+    """Return scores in ten digits: sums over other numbers of records may differ in the last."""
+    return json.loads(json.dumps(scores), parse_float=lambda text: f"{float(text):.10g}")
+
+
 @pytest.mark.parametrize("model", ["logistic", "poisson", "survival"])
 def test_several_tables_are_scored_by_site(model):
     line, _ = MODELS[model]
@@ -122,17 +127,17 @@ def test_several_tables_are_scored_by_site(model):
     assert both["by"] == "site" and [*both["groups"]] == ["north", "south"]
     for site in ("north", "south"):
         alone = document(*shlex.split(f"evaluate n.safetensors {site}.csv"))["all"]
-        assert both["groups"][site] == alone
+        assert rounded(both["groups"][site]) == rounded(alone)
     pd.concat([pd.read_csv(f"{site}.csv") for site in ("north", "south")]).to_csv("all.csv")
     whole = document(*shlex.split("evaluate n.safetensors all.csv"))["all"]
-    assert both["all"] == whole
+    assert rounded(both["all"]) == rounded(whole)
     refuse("evaluate n.safetensors north.csv south.csv --by sex", 2, "--by sex")
     refuse("evaluate n.safetensors north.csv north=south.csv", 2, "two tables of site 'north'")
     Path("other").mkdir()
     Path("south.csv").rename("other/north.csv")
     refuse("evaluate n.safetensors north.csv other/north.csv", 2, "north=FILE south=FILE")
     again = document(*shlex.split("evaluate n.safetensors north.csv south=other/north.csv"))
-    assert again["all"] == whole and [*again["groups"]] == ["north", "south"]
+    assert again["all"] == both["all"] and [*again["groups"]] == ["north", "south"]
 
 
 @pytest.mark.parametrize("model", ["logistic", "linear", "poisson"])
