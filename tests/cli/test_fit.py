@@ -262,6 +262,13 @@ def test_one_record_one_class_and_a_constant_column(model):
     assert not any("constant in all records" in note for note in told["notes"])
 
 
+def test_a_column_of_ones_is_noted_beside_hazards_by_whatever_name():
+    put("t.csv", {"time": [1.0, 2.0, 3.0, 4.0], "ill": [1, 0, 1, 1], "intercept": [1] * 4})
+    line = "fit t.csv --model survival --target time --event ill --cuts 2 -o t.safetensors"
+    notes = document(*line.split(), "--columns", "intercept")["notes"]
+    assert any(note.startswith("constant in all records: ['intercept']") for note in notes)
+
+
 @pytest.mark.parametrize("size", [1e-6, 1e6])
 @pytest.mark.parametrize("model", ["logistic", "poisson"])
 def test_columns_of_any_size_converge_from_afar(model, size):

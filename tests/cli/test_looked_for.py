@@ -114,6 +114,11 @@ def test_columns_are_kept_beside_predictions(ending):
     refuse("predict n.safetensors south.csv --keep nobody -o p.csv", 4, "'nobody'")
 
 
+def rounded(scores):
+    """Return scores in ten digits: sums over other numbers of records may differ in the last."""
+    return json.loads(json.dumps(scores), parse_float=lambda text: f"{float(text):.10g}")
+
+
 @pytest.mark.parametrize("model", ["logistic", "poisson", "survival"])
 def test_several_tables_are_scored_by_site(model):
     line, _ = MODELS[model]
@@ -122,11 +127,10 @@ def test_several_tables_are_scored_by_site(model):
     assert both["by"] == "site" and [*both["groups"]] == ["north", "south"]
     for site in ("north", "south"):
         alone = document(*shlex.split(f"evaluate n.safetensors {site}.csv"))["all"]
-        assert both["groups"][site] == alone
+        assert rounded(both["groups"][site]) == rounded(alone)
     pd.concat([pd.read_csv(f"{site}.csv") for site in ("north", "south")]).to_csv("all.csv")
     whole = document(*shlex.split("evaluate n.safetensors all.csv"))["all"]
-    known = {name: value for name, value in whole.items() if name != "calibration"}
-    assert {name: both["all"][name] for name in known} == pytest.approx(known)
+    assert rounded(both["all"]) == rounded(whole)
     refuse("evaluate n.safetensors north.csv south.csv --by sex", 2, "--by sex")
     refuse("evaluate n.safetensors north.csv north=south.csv", 2, "two tables of site 'north'")
     Path("other").mkdir()

@@ -351,6 +351,10 @@ def test_records_of_weight_zero_are_those_that_are_not_there():
         shell(f"fit u.csv {line}{more} -o u.safetensors")
         one, other = (posterity.load(f"{name}.safetensors") for name in "tu")
         assert one == other
+    shell(f"fit u.csv {line} -o u.safetensors")
+    data.assign(x=data["x"].where(data["w"] > 0)).to_csv("t.csv", index=False)  # with gaps there
+    shell(f"fit t.csv {line} -o t.safetensors")
+    assert posterity.load("t.safetensors") == posterity.load("u.safetensors")
     data.assign(w=-1).to_csv("t.csv", index=False)
     refuse(f"fit t.csv {line} -o t.safetensors", 5, "'w' in line 2 that is not positive")
 

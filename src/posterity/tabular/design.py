@@ -21,6 +21,7 @@ from posterity.tabular.recipe import Recipe
 from posterity.tabular.rows import Design, in_rows, of_trials
 from posterity.tabular.tables.reader import Cells, table_error
 from posterity.tabular.values import (
+    LOGICAL,
     check_positive,
     filled,
     known,
@@ -56,25 +57,22 @@ def design(
     """
     path = cells.path
     total = len(cells.rows)
-    apart = [recipe.target, recipe.event, recipe.entry] if scored else []
-    apart += [recipe.exposure, *([] if predicting else [recipe.cluster])]
-    apart += [recipe.weights, recipe.trials] if scored or not predicting else []
-    apart = [name for name in apart if name and not (predicting and name not in cells.header)]
-    wanted = [name for name in (*(recipe.columns or ()), recipe.offset, *apart) if name]
+    wanted = _wanted(recipe, cells.header, predicting, scored)
     places = {name: cells.header.index(name) for name in wanted}
     levels = texts_of_levels(recipe, reading)
     cells, strange = known(cells, recipe, levels, places) if predicting else (cells, [])
+    used = _with_weight(cells, places.get(recipe.weights or ""))
+    if len(used) < total:
+        cells = cells.at(used)
+        strange.append(f"{total - len(used)} records of weight 0 are left out")
     indicated = {name: places[name] for name in recipe.indicated}
     needed = {name: place for name, place in places.items() if name not in indicated}
     cells, kept = whole(cells, needed, levels, reading.drop_missing or predicting)
     cells, gaps = filled(cells, indicated, levels)
-    dropped = total - len(cells.rows)
+    dropped = len(used) - len(kept)
     reading, notes = labelled(cells, recipe, reading, wanted)
     notes += [note for name, note in cells.notes if name in wanted]
     values = values_of(cells, recipe, reading, [n for n in wanted if n != recipe.cluster])
-    if (weight := values.get(recipe.weights or "")) is not None and not weight.all():
-        cells, kept, values, gaps = _with_weight(np.flatnonzero(weight), cells, kept, values, gaps)
-        strange.append(f"{len(weight) - len(kept)} records of weight 0 are left out")
     notes += strange
     if not cells.rows and not (empty and (dropped or not predicting)):
         why = f", {dropped} {DROPPED}" if dropped else ""
@@ -109,7 +107,7 @@ def design(
             expected=f"numbers up to {LARGEST:g}",
             fix="Change units: --scale NAME=VALUE.",
         )
-    about: dict[str, Any] = {"names": names, "lines": lines, "kept": kept, "total": total}
+    about: dict[str, Any] = {"names": names, "lines": lines, "kept": used[kept], "total": total}
     about |= {"dropped": total - len(lines), "notes": tuple(notes)}
     beside["weights"], cautions = weighted(recipe, beside["weights"], cells)
     if not predicting:
@@ -123,21 +121,39 @@ def design(
     return in_rows(result, recipe, values, path, predicting)
 
 
-def _with_weight(
-    used: np.ndarray, cells: Cells, kept: np.ndarray, *parts: dict[str, np.ndarray]
-) -> tuple[Any, ...]:
-    """Return the records in ``used`` places: cells, positions in the table, and columns."""
-    each = ({name: own[used] for name, own in part.items()} for part in parts)
-    return cells.at(used), kept[used], *each
+def _wanted(recipe: Recipe, header: Sequence[str], predicting: bool, scored: bool) -> list[str]:
+    """Return the columns to read: covariates, the offset, and those of roles that are needed, or
+    that a table to predict has.
+    """
+    roles = [recipe.target, recipe.event, recipe.entry] if scored else []
+    roles += [recipe.exposure, *([] if predicting else [recipe.cluster])]
+    roles += [recipe.weights, recipe.trials] if scored or not predicting else []
+    roles = [name for name in roles if name in header or not predicting]
+    return [name for name in (*(recipe.columns or ()), recipe.offset, *roles) if name]
+
+
+def _with_weight(cells: Cells, place: int | None) -> np.ndarray:
+    """Return the places of records whose weight is neither the number 0 nor a false logical."""
+    if place is None:
+        return np.arange(len(cells.rows))
+
+    def is_zero(text: str) -> bool:
+        number = LOGICAL.get(text.strip().upper(), text)
+        try:
+            return float(number.replace(",", ".")) == 0
+        except ValueError:
+            return False
+
+    return np.flatnonzero([not is_zero(row[place]) for row in cells.rows])
 
 
 def _notes_of_constants(
     recipe: Recipe, names: Sequence[str], columns: Sequence[np.ndarray]
 ) -> list[str]:
     """Return a note on columns that are constant beside a column of ones."""
-    ones = {INTERCEPT, *recipe.baseline}
+    ones = recipe.baseline or (INTERCEPT,) * recipe.intercept
     level = [n for n, c in zip(names, columns, strict=True) if n not in ones and np.ptp(c) == 0]
-    if not level or not (recipe.intercept or recipe.baseline):
+    if not level or not ones:
         return []
     return [f"constant in all records: {some(level)}; only the prior determines these coefficients"]
 
