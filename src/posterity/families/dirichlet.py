@@ -75,14 +75,6 @@ class Dirichlet(MixingWeights, EmittingSymbols):
         alpha = self.concentration
         return digamma(alpha) - digamma(alpha.sum(-1, keepdims=True))
 
-    def fisher_information(self) -> Float[Real, "*batch dim dim"]:
-        """Return ``diag(ψ'(α)) - ψ'(Σ α)``."""
-        alpha = self.concentration
-        identity = np.eye(self.concentration.shape[-1])
-        own = self.xp.trigamma(alpha)
-        shared = self.xp.trigamma(alpha.sum(-1))
-        return own[..., None] * identity.astype(alpha.dtype) - shared[..., None, None]
-
     def inverse_fisher_product(self, vector: Flat) -> Flat:
         """Solve by Sherman and Morrison's formula: the information is diagonal minus a constant."""
         alpha = self.concentration
