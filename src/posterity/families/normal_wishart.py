@@ -81,8 +81,12 @@ class NormalWishart(NormalPrecision):
         degrees_of_freedom: ArrayLike,
     ) -> Self:
         """Make a law from ``m`` (..., d), ``κ`` (...), ``S`` (..., d, d) and ``ν`` (...)."""
-        values = (mean, mean_precision, scale, degrees_of_freedom)
-        known = cls._checked(**dict(zip(cls.standard, values, strict=True)))
+        known = cls._checked(
+            mean=mean,
+            mean_precision=mean_precision,
+            scale=scale,
+            degrees_of_freedom=degrees_of_freedom,
+        )
         inverse = namespace(known["scale"]).inverse_positive(known.pop("scale"))
         return cls._about_mean(inverse_scale=inverse, **known)._held()
 
