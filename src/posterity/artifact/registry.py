@@ -136,14 +136,10 @@ def check_names(kind: str, fields: dict[str, Any], names: Iterable[str]) -> None
 
 
 def _node(kind: type[Node], fields: dict[str, Any]) -> Node:
-    _check_fields(kind, fields)
-    return kind(**fields)
-
-
-def _check_fields(kind: type[Node], fields: dict[str, Any]) -> None:
     check_names(kind.__name__, fields, field_names(kind) + static_names(kind))
     if issubclass(kind, Distribution):
         check_parameters(kind, {name: fields[name] for name in field_names(kind)})
+    return kind(**fields)
 
 
 def check_parameters(kind: type, fields: dict[str, Any]) -> None:

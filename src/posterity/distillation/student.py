@@ -95,7 +95,7 @@ class Student:
         x = self._scaled(x)
         with jax.enable_x64(False):
             tree = network.unravel(tree) if isinstance(network, Layers) else tree
-            rows = [x[at : at + ROWS] for at in range(0, max(len(x), 1), ROWS)]
+            rows = np.split(x, range(ROWS, len(x), ROWS))
             parts = [np.asarray(_outputs(applied(network), tree, own), np.float64) for own in rows]
         return np.concatenate(parts)
 
