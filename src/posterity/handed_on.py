@@ -83,12 +83,5 @@ def _length(at: Any, step: Any) -> float:
 
 
 def _inner(at: Any, one: Any, other: Any) -> float:
-    """Return the inner product, by polarization after scaling both to unit length."""
-    first = _length(at, one)
-    second = _length(at, other)
-    if not min(first, second) > 0:
-        return 0.0
-    one = one / first
-    other = other / second
-    cosine = (_length(at, one + other) ** 2 - _length(at, one - other) ** 2) / 4
-    return cosine * first * second
+    """Return the inner product, by polarization."""
+    return (_length(at, one + other) ** 2 - _length(at, one - other) ** 2) / 4

@@ -52,9 +52,6 @@ def test_bounded_events_are_averaged_where_nothing_bounds_them() -> None:
 
 def test_what_cannot_be_collapsed() -> None:
     mixture = Mixture.from_standard(WEIGHTS, three("Gaussian", 0))
-    with pytest.raises(UsageError, match="heaviest"):
-        mixture.collapse("best")
     with pytest.raises(UsageError, match="moment_matched"):
         Mixture.moment_matched(mixture, WEIGHTS)
     assert isinstance(mixture.collapse(), Gaussian)
-    assert mixture.collapse("heaviest") == mixture.components[1]

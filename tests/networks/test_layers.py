@@ -69,7 +69,8 @@ def test_weights_lie_where_places_say(sizes: list[int], batch: tuple[int, ...], 
 
 WRONG: dict[str, tuple[Any, type[PosterityError], str]] = {
     "no layers": (lambda: Layers(()), UsageError, "at least one"),
-    "one size": (lambda: Layers.dense(3), UsageError, "at least one"),
+    "one size": (lambda: Layers.dense(3), UsageError, r"Layers\.dense\(4, 16, 3\)"),
+    "sizes in a list": (lambda: Layers.dense([4, 16, 3]), UsageError, r"sizes \(\[4, 16, 3\],\)"),
     "no units": (lambda: Dense(3, 0), UsageError, "positive"),
     "activation": (lambda: Dense(3, 1, "softmax"), UsageError, "relu"),
     "padding": (lambda: Conv((3, 3), 1, 1, padding="full"), UsageError, "valid"),

@@ -57,11 +57,9 @@ def diagnose(draws: Float[Array, "chains n d"]) -> Diagnostics:
     vary, the size is the number of draws and R-hat is NaN; if draws are not finite, both are NaN.
     The effective size of antithetic chains can exceed the number of draws, up to ``n log10 n``.
     """
-    chains, count, size = draws.shape
+    chains, _, size = draws.shape
     if is_short(draws):
-        full = np.full(size, float(chains * count))
-        none = np.zeros(size, dtype=int)
-        return Diagnostics(full, np.full(size, np.nan), none)
+        return Diagnostics(_effective(draws), np.full(size, np.nan), np.zeros(size, dtype=int))
     split = _split(draws)
     apart = np.abs(split - np.median(split, axis=(0, 1)))
     rhat = np.fmax(_rhat(_ranked(split)), _rhat(_ranked(apart)))
@@ -74,10 +72,8 @@ def tails(draws: Float[Array, "chains n d"]) -> Float[Array, " d"]:
     their 5 % and 95 % quantiles; the number of draws for chains of fewer than eight.
     """
     ends = np.quantile(draws, (0.05, 0.95), axis=(0, 1))
-    full = np.full(draws.shape[2], float(draws[..., 0].size))
-    return (
-        full if is_short(draws) else np.minimum(*(_sizes(_split((draws <= q) * 1.0)) for q in ends))
-    )
+    low, high = (_effective((draws <= end) * 1.0) for end in ends)
+    return np.minimum(low, high)
 
 
 def error_of_variance(draws: Float[Array, "chains n d"]) -> Float[Array, " d"]:
@@ -157,9 +153,14 @@ def sizes(series: Float[Array, "chains n d"]) -> Float[Array, " d"]:
 
     Standard errors use this bound, since a short series may alternate by chance.
     """
-    chains, count, size = series.shape
-    full = np.full(size, float(chains * count))
-    return full if is_short(series) else np.minimum(_sizes(_split(series)), full)
+    return np.minimum(_effective(series), series[..., 0].size)
+
+
+def _effective(draws: Float[Array, "chains n d"]) -> Float[Array, " d"]:
+    """Return the effective sample size of each coordinate; the number of draws of short chains."""
+    if is_short(draws):
+        return np.full(draws.shape[2], float(draws[..., 0].size))
+    return _sizes(_split(draws))
 
 
 def mean_and_error(series: Float[Array, "chains n"]) -> tuple[float, float]:

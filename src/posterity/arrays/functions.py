@@ -98,6 +98,18 @@ class Namespace:
             state = step(state)
         return state
 
+    def bisected(self, below: Callable[[Any], Any], low: Real, high: Real, halvings: int) -> Real:
+        """The roots between these ends, where ``below`` tells whether a place is below a root."""
+
+        def halve(ends: tuple[Real, Real]) -> tuple[Real, Real]:
+            low, high = ends
+            middle = (low + high) / 2
+            lower = below(middle)
+            return self.np.where(lower, middle, low), self.np.where(lower, high, middle)
+
+        low, high = self.iterate(halve, (low, high), halvings)
+        return (low + high) / 2
+
     def repeat(
         self, unfinished: Callable[[Any], Any], step: Callable[[Any], Any], state: PyTree
     ) -> Any:

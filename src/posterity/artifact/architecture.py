@@ -11,7 +11,7 @@ from typing import Any
 
 from posterity.arrays.leaves import as_leaf
 from posterity.arrays.tree import identical
-from posterity.artifact.registry import check_names, check_parameters, enrol_data
+from posterity.artifact.registry import enrol_data
 from posterity.errors import ArtifactError, UsageError
 from posterity.families.layers import Conv, Dense, Layers
 
@@ -100,12 +100,6 @@ def _owned(parameters: Any) -> Any:
     return as_leaf(parameters)
 
 
-def _checked(fields: dict[str, Any]) -> None:
-    """Check a file's fields, whether or not the name is registered here."""
-    check_names("Architecture", fields, ["name", "options", "parameters"])
-    check_parameters(Architecture, {"parameters": fields["parameters"]})
-
-
-enrol_data(Architecture, arrays=["parameters"], check=_checked)
+enrol_data(Architecture, arrays=["parameters"])
 for _layer in (Dense, Conv, Layers):
     enrol_data(_layer)

@@ -60,7 +60,8 @@ def _ledger_fields(ledger: Ledger) -> dict[str, Any]:
 
 
 def _ledger(fields: dict[str, Any]) -> Ledger:
-    ledger, (sites, epochs, sequences, forgotten, independent) = _sound_ledger(fields)
+    ledger = _sound_ledger(fields)
+    sites, epochs, sequences, forgotten, independent = (fields[name] for name in COLUMNS)
     factors = fields["factors"]
     # Checked as a whole, and at rest: each row is a factor as the ledger keeps it.
     row = iter(() if factors is None else unstacked(at_rest(factors)))
@@ -69,11 +70,11 @@ def _ledger(fields: dict[str, Any]) -> Ledger:
     return ledger._with(dict(zip(sites, entries, strict=True)))
 
 
-def _sound_ledger(fields: dict[str, Any]) -> tuple[Ledger, list[list[Any]]]:
-    """Return the ledger without its sites, and their columns."""
+def _sound_ledger(fields: dict[str, Any]) -> Ledger:
+    """Return the ledger without its sites, which are checked."""
+    columns_of(fields)
     prior = fields["prior"]
     factors = fields["factors"]
-    columns_of_sites = columns_of(fields)
     if not isinstance(prior, ExponentialFamily):
         raise _wrong(f"a prior that is a {type(prior).__name__}", "an exponential family")
     if fields["prior_digest"] != digest(prior):
@@ -90,7 +91,7 @@ def _sound_ledger(fields: dict[str, Any]) -> tuple[Ledger, list[list[Any]]]:
             raise _wrong(found, f"one a site, of shape {like.shape} and float64")
     if (factors is None) != (count == 0):
         raise _wrong(f"{count} sites that contribute, and factors {factors!r}", "one a site")
-    return Ledger(prior), columns_of_sites
+    return Ledger(prior)
 
 
 def _wrong(found: str, expected: str) -> ArtifactError:

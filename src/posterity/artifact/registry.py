@@ -11,7 +11,6 @@ import numpy as np
 from posterity.arrays.tree import Node, field_names, leaves_with_path, static_names
 from posterity.errors import ArtifactError, PosterityError
 from posterity.families import Distribution, exported
-from posterity.families.coordinates import common_batch, common_size, symmetrized
 
 ARRAY = "array"
 """The type of a node that represents an array outside the tree."""
@@ -58,7 +57,6 @@ def enrol_data(
     arrays: Sequence[str] = (),
     write: Callable[[Any], dict[str, Any]] | None = None,
     read: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
-    check: Callable[[dict[str, Any]], Any] | None = None,
     whole: bool = False,
 ) -> None:
     """Register a dataclass for artifacts, field by field; its constructor checks a file's fields.
@@ -69,7 +67,6 @@ def enrol_data(
         arrays: names of fields that are arrays of floats, None, or dictionaries of arrays.
         write: function that returns the stored fields, if they differ from the dataclass's.
         read: function from stored fields to those of the dataclass.
-        check: faster alternative to ``build`` of :class:`Codec` that raises the same errors.
         whole: whether a file may contain such a value alone.
     """
     names = [field.name for field in dataclasses.fields(kind)]
@@ -90,7 +87,7 @@ def enrol_data(
         except (PosterityError, TypeError, ValueError, AttributeError) as error:
             raise unfit(kind, str(error)) from error
 
-    enrol(kind, fields_of, build, check, whole)
+    enrol(kind, fields_of, build, whole=whole)
 
 
 def unfit(kind: type, why: str) -> ArtifactError:
@@ -111,7 +108,7 @@ def register(kind: Kind) -> Kind:
     def fields_of(node):
         return dict(zip(names, (*node.children(), *node.kept()), strict=True))
 
-    enrol(kind, fields_of, functools.partial(_node, kind), functools.partial(_sound, kind))
+    enrol(kind, fields_of, functools.partial(_node, kind))
     return kind
 
 
@@ -139,27 +136,10 @@ def check_names(kind: str, fields: dict[str, Any], names: Iterable[str]) -> None
 
 
 def _node(kind: type[Node], fields: dict[str, Any]) -> Node:
-    _check_fields(kind, fields)
-    return kind(**fields)
-
-
-def _sound(kind: type[Node], fields: dict[str, Any]) -> Node:
-    """Return the node without the copies that its constructor makes, after the same checks."""
-    coordinates = getattr(kind, "coordinates", {})
-    if not coordinates or static_names(kind):
-        return _node(kind, fields)
-    _check_fields(kind, fields)
-    common_size(coordinates, fields, kind.__name__)
-    common_batch(coordinates, fields, kind.__name__)
-    for name, coordinate in coordinates.items():
-        symmetrized(fields[name], coordinate, f"{name} of a {kind.__name__}")
-    return kind.of_children(fields[name] for name in field_names(kind))
-
-
-def _check_fields(kind: type[Node], fields: dict[str, Any]) -> None:
     check_names(kind.__name__, fields, field_names(kind) + static_names(kind))
     if issubclass(kind, Distribution):
         check_parameters(kind, {name: fields[name] for name in field_names(kind)})
+    return kind(**fields)
 
 
 def check_parameters(kind: type, fields: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from posterity.arguments import Constraint
 from posterity.arrays import keys
 from posterity.arrays.tree import taken
 from posterity.artifact.architecture import Architecture
-from posterity.artifact.registry import CODECS, enrol_data
+from posterity.artifact.registry import enrol_data
 from posterity.distillation.heads import Head, shapes_of, units
 from posterity.distillation.pytrees import Array
 from posterity.distillation.scaling import Domain, Scaling
@@ -95,7 +95,7 @@ class Student:
         x = self._scaled(x)
         with jax.enable_x64(False):
             tree = network.unravel(tree) if isinstance(network, Layers) else tree
-            rows = [x[at : at + ROWS] for at in range(0, max(len(x), 1), ROWS)]
+            rows = np.split(x, range(ROWS, len(x), ROWS))
             parts = [np.asarray(_outputs(applied(network), tree, own), np.float64) for own in rows]
         return np.concatenate(parts)
 
@@ -332,11 +332,6 @@ def _read(fields: dict[str, Any]) -> dict[str, Any]:
     return fields | ({"parameters": network.parameters} if held else {})
 
 
-def _checked(fields: dict[str, Any]) -> None:
-    if fields.get("network") is not None:  # an architecture is not built when only checked
-        CODECS["Student"].build(fields)
-
-
 def _of_head(head: Head) -> dict[str, Any]:
     """Return the fields of a head in a file, in which a normal law has no degrees of freedom."""
     fields = dict(vars(head))
@@ -360,6 +355,5 @@ enrol_data(
     arrays=["parameters"],
     write=_written,
     read=_read,
-    check=_checked,
     whole=True,
 )

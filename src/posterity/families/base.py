@@ -297,19 +297,14 @@ class ExponentialFamily(VectorSpace):
         return gap - (step * self.mean_parameters).sum(-1)
 
     def fisher_information(self) -> Float[Real, "*batch dim dim"]:
-        """Return ``hessian A(eta) = Cov[s(z)]``, in flat coordinates."""
+        """Return ``Cov[s(z)]``, the derivative of the mean parameters, in flat coordinates."""
         vector = self.natural_parameters
         one = self[(0,) * len(self.batch_shape)] if self.batch_shape else self
         flat = vector.reshape(-1, vector.shape[-1])
         with jax.enable_x64(flat.dtype == np.float64):
-            each = _hessians(one, jax.numpy.asarray(flat))
+            each = _jacobians(one, jax.numpy.asarray(flat))
         each = each.reshape(*vector.shape, vector.shape[-1])
         return np.asarray(each) if self.xp.np is np else each
-
-    def _matrix(self, first: Real, cross: Real, second: Real) -> Real:
-        """Return symmetric matrices (..., 2, 2) of these entries."""
-        rows = [[first, cross], [cross, second]]
-        return self.xp.np.stack([self.xp.np.stack(row, axis=-1) for row in rows], axis=-2)
 
     def squared_length(self, step: Self) -> Float[Real, ""]:
         """Return ``stepᵀ F step`` in nats, summed over a batch: twice the KL of a small step."""
@@ -324,15 +319,15 @@ class ExponentialFamily(VectorSpace):
 
 
 @compiled()
-def _hessians(like: ExponentialFamily, vectors: Float[Real, "n dim"]) -> Float[Real, "n dim dim"]:
-    """Return Hessians of the log normalizer at flat natural parameters, one after the other, as
-    they may be large.
+def _jacobians(like: ExponentialFamily, vectors: Float[Real, "n dim"]) -> Float[Real, "n dim dim"]:
+    """Return derivatives of mean parameters by flat natural parameters, one member after the other,
+    as they may be large.
     """
 
-    def normalizer(eta):
-        return like.with_natural_parameters(eta).log_normalizer()
+    def means(eta):
+        return like.with_natural_parameters(eta).mean_parameters
 
-    return jax.lax.map(jax.hessian(normalizer), vectors)
+    return jax.lax.map(jax.jacfwd(means), vectors)
 
 
 @compiled()

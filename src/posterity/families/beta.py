@@ -105,12 +105,6 @@ class Beta(MixingWeights):
             a_minus_one=digamma(self.a) - total, b_minus_one=digamma(self.b) - total
         )
 
-    def fisher_information(self) -> Float[Real, "*batch dim dim"]:
-        """Return ``diag(ψ'(a), ψ'(b)) - ψ'(a + b)``."""
-        trigamma = self.xp.trigamma
-        shared = -trigamma(self.a + self.b)
-        return self._matrix(trigamma(self.a) + shared, shared, trigamma(self.b) + shared)
-
     def with_mean_parameters(self, vector: Flat) -> Self:
         self._check_length(vector)
         natural = invert_mean_log(vector) - 1

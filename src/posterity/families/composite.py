@@ -81,23 +81,6 @@ class Composite(ExponentialFamily):
         self._check_length(vector)
         return self._of_pieces("mean", vector)
 
-    def fisher_information(self) -> Float[Real, "*batch dim dim"]:
-        """Return the block-diagonal information, a block for each member of each part."""
-        xp = self.xp.np
-        batch = len(self.batch_shape)
-        total = 0.0
-        start = 0
-        for part in self.parts():
-            blocks = part.fisher_information()
-            size = part.dimension
-            blocks = blocks.reshape(*self.batch_shape, -1, size, size)
-            for index in range(blocks.shape[batch]):
-                around = (start, self.dimension - start - size)
-                block = blocks[(slice(None),) * batch + (index,)]
-                total = total + xp.pad(block, [(0, 0)] * batch + [around, around])
-                start += size
-        return total
-
     def squared_length(self, step: Self) -> Float[Real, ""]:
         pairs = zip(self.parts(), step.parts(), strict=True)
         return sum(part.squared_length(along) for part, along in pairs)  # pyright: ignore

@@ -75,14 +75,6 @@ class Dirichlet(MixingWeights, EmittingSymbols):
         alpha = self.concentration
         return digamma(alpha) - digamma(alpha.sum(-1, keepdims=True))
 
-    def fisher_information(self) -> Float[Real, "*batch dim dim"]:
-        """Return ``diag(ψ'(α)) - ψ'(Σ α)``."""
-        alpha = self.concentration
-        identity = np.eye(self.concentration.shape[-1])
-        own = self.xp.trigamma(alpha)
-        shared = self.xp.trigamma(alpha.sum(-1))
-        return own[..., None] * identity.astype(alpha.dtype) - shared[..., None, None]
-
     def inverse_fisher_product(self, vector: Flat) -> Flat:
         """Solve by Sherman and Morrison's formula: the information is diagonal minus a constant."""
         alpha = self.concentration
@@ -210,17 +202,13 @@ def _bracketed(xp: Namespace, mean_log: Real) -> Real:
     def concentration(log_total: Real) -> Real:
         return _inverse_digamma(xp, mean_log + xp.digamma(xp.np.exp(log_total)))
 
-    def halve(bracket: tuple[Real, Real]) -> tuple[Real, Real]:
-        low, high = bracket
-        middle = (low + high) / 2
+    def below(log_total: Real) -> Real:
         # The sum of α(s) exceeds s below the root.
-        below = concentration(middle).sum(-1, keepdims=True) > xp.np.exp(middle)
-        return xp.np.where(below, middle, low), xp.np.where(below, high, middle)
+        return concentration(log_total).sum(-1, keepdims=True) > xp.np.exp(log_total)
 
     shape = (*mean_log.shape[:-1], 1)
-    bracket = tuple(xp.np.full(shape, end, mean_log.dtype) for end in (-30.0, 40.0))
-    low, high = xp.iterate(halve, bracket, 30)
-    return concentration((low + high) / 2)
+    low, high = (xp.np.full(shape, end, mean_log.dtype) for end in (-30.0, 40.0))
+    return concentration(xp.bisected(below, low, high, 30))
 
 
 def _inverse_digamma(xp: Namespace, y: Real) -> Real:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import scipy
 
+from posterity.arrays.namespace import NUMPY
 from posterity.arrays.typing import ArrayLike
 
 Array = np.ndarray
@@ -211,10 +212,4 @@ def bisected(
     """Return the ``x`` in ``[low, high]`` at which a distribution function equals ``p``; the
     halvings of the interval reach rounding.
     """
-    unknown = np.isnan(low) | np.isnan(high)
-    for _ in range(halvings):
-        middle = low + (high - low) / 2
-        below = cdf(middle) < p
-        low = np.where(below, middle, low)
-        high = np.where(below, high, middle)
-    return np.where(unknown, np.nan, low + (high - low) / 2)
+    return NUMPY.bisected(lambda x: cdf(x) < p, low, high, halvings)

@@ -79,10 +79,6 @@ class Gamma(ExponentialFamily):
         log_mean = self.xp.digamma(self.shape) - self.xp.np.log(self.rate)
         return self.flatten(shape_minus_one=log_mean, rate=-self.mean)
 
-    def fisher_information(self) -> Float[Real, "*batch dim dim"]:
-        """Return ``[[ψ'(a), -1/b], [-1/b, a/b²]]``."""
-        return self._matrix(self.xp.trigamma(self.shape), -1 / self.rate, self.mean / self.rate)
-
     def with_mean_parameters(self, vector: Flat) -> Self:
         """Solve ``log a - ψ(a) = log E[z] - E[log z]``, then ``b = a / E[z]``."""
         self._check_length(vector)

@@ -204,6 +204,13 @@ class AnyGaussian(ExponentialFamily):
         """
 
 
+def log_normal(gap: Float[Real, "*shape d"], precision: Float[Real, "*shape d d"]) -> Floats:
+    """Return the log density, in nats, of normal vectors at these differences from their means."""
+    xp = namespace(gap, precision)
+    logdet = xp.logdet(xp.cholesky(precision))
+    return (logdet - quadratic(precision, gap) - gap.shape[-1] * LOG_2PI) / 2
+
+
 def trusted_rate(rate: Number, relative: Real) -> Real:
     """Return the rate, lowered if the precision would change by more than itself."""
     return rate / namespace(relative).np.maximum(1.0, rate * relative)

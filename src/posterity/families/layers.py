@@ -185,6 +185,11 @@ class Layers:
         """Make a perceptron from the numbers of inputs, hidden units and outputs; the last layer is
         linear.
         """
+        if len(sizes) < 2:
+            raise UsageError(
+                found=f"sizes {sizes}",
+                expected="two numbers or more, as Layers.dense(4, 16, 3)",
+            )
         # NumPy integers are converted, as they cannot be saved to files.
         whole: list[Any] = [int(size) if isinstance(size, np.integer) else size for size in sizes]
         kinds = [activation] * (len(whole) - 2) + ["identity"]

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from posterity.arguments import one_of
 from posterity.arrays.leaves import as_leaf
 from posterity.arrays.namespace import is_traced, namespace
 from posterity.arrays.typing import Bool, Float, Floats, Int, KeyArray, PyTree, Real, Shape
@@ -17,8 +16,6 @@ from posterity.families.names import alike, called, copies, few, joined, names_o
 from posterity.families.supports import map_supports
 from posterity.runtime.lazy import jax
 from posterity.runtime.programs import sampler
-
-COLLAPSE = one_of("moments", "heaviest")
 
 
 class Estimate(NamedTuple):
@@ -119,9 +116,7 @@ class Mixture(Distribution):
     def _described(self, numbers: bool) -> str:
         shown = [copies(self, self.components)]
         if numbers:
-            log_weights = np.asarray(self.log_weights)
-            weights = np.exp(log_weights - log_weights.max())
-            shown.append(f"weights {few(weights / weights.sum())}")
+            shown.append(f"weights {few(np.asarray(self.weights))}")
         return called(self, shown)
 
     def is_proper(self) -> Bool[Real, ""]:
@@ -132,27 +127,19 @@ class Mixture(Distribution):
         joint = self._joint(z)
         return namespace(joint).logsumexp(joint)
 
-    def collapse(self, rule: str = "moments") -> Any:
-        """Return one law in place of the mixture, which can be a ledger's prior.
-
-        Args:
-            rule: ``"moments"`` for the member with the mixture's expected statistics (mean and
-                covariance, for Gaussians), which minimises ``KL(mixture ‖ q)`` and covers all
-                modes; ``"heaviest"`` for the component of the largest weight.
-
-        Raises:
-            UsageError: for another rule, or components without moment matching.
+    def collapse(self) -> Any:
+        """Return one law in place of the mixture, which can be a ledger's prior: the member with
+        the mixture's expected statistics (mean and covariance, for Gaussians), which minimises
+        ``KL(mixture ‖ q)`` and covers all modes. A UsageError for components without moment
+        matching.
 
         >>> from posterity.families import DiagonalGaussian
         >>> two = DiagonalGaussian.from_standard([[-1.0], [1.0]], [[1.0], [1.0]])
         >>> Mixture.from_standard([0.5, 0.5], two).collapse().variance
         array([2.])
         """
-        COLLAPSE.check(rule=rule)
-        weights = self.weights
-        if rule == "heaviest":
-            return self.components[int(weights.argmax())]
-        return with_names(self.components.moment_matched(weights), names_of(self.components))
+        one = self.components.moment_matched(self.weights)
+        return with_names(one, names_of(self.components))
 
     def sample(self, key: KeyArray, shape: Shape = ()) -> Any:
         """Return independent draws of shape ``shape + event``."""

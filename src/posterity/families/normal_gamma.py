@@ -56,8 +56,12 @@ class NormalGamma(NormalPrecision):
         degrees_of_freedom: ArrayLike,
     ) -> Self:
         """Make a law from ``m``, ``κ``, ``s`` and ``ν``, each (..., d)."""
-        values = (mean, mean_precision, inverse_scale, degrees_of_freedom)
-        known = cls._checked(**dict(zip(cls.standard, values, strict=True)))
+        known = cls._checked(
+            mean=mean,
+            mean_precision=mean_precision,
+            inverse_scale=inverse_scale,
+            degrees_of_freedom=degrees_of_freedom,
+        )
         return cls._about_mean(**known)._held()
 
     @property

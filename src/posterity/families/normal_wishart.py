@@ -21,7 +21,7 @@ from posterity.families.coordinates import (
     scalar,
     vector,
 )
-from posterity.families.gaussian import LOG_2PI
+from posterity.families.gaussian import LOG_2PI, log_normal
 from posterity.families.normal_precision import NormalPrecision
 from posterity.families.supports import PositiveDefiniteMatrices, RealNumbers
 from posterity.families.wishart import (
@@ -81,8 +81,12 @@ class NormalWishart(NormalPrecision):
         degrees_of_freedom: ArrayLike,
     ) -> Self:
         """Make a law from ``m`` (..., d), ``κ`` (...), ``S`` (..., d, d) and ``ν`` (...)."""
-        values = (mean, mean_precision, scale, degrees_of_freedom)
-        known = cls._checked(**dict(zip(cls.standard, values, strict=True)))
+        known = cls._checked(
+            mean=mean,
+            mean_precision=mean_precision,
+            scale=scale,
+            degrees_of_freedom=degrees_of_freedom,
+        )
         inverse = namespace(known["scale"]).inverse_positive(known.pop("scale"))
         return cls._about_mean(inverse_scale=inverse, **known)._held()
 
@@ -186,10 +190,7 @@ class NormalWishart(NormalPrecision):
 
     def _log_prob(self, z: Pair) -> Floats:
         mean, precision = z
-        xp = namespace(mean, precision, self.mean_precision)
-        logdet = xp.logdet(xp.cholesky(precision)) + self.own_size * xp.np.log(self.mean_precision)
-        distance = self.mean_precision * quadratic(precision, mean - self.mean)
-        conditional = (logdet - distance - self.own_size * LOG_2PI) / 2
+        conditional = log_normal(mean - self.mean, self.mean_precision[..., None, None] * precision)
         return self.wishart.log_prob(precision) + conditional
 
     def sample(self, key: KeyArray, shape: Shape = ()) -> Pair:
@@ -235,10 +236,7 @@ class NormalWishart(NormalPrecision):
         return (wishart.expected_log_determinant() - spread - size * LOG_2PI) / 2
 
     def plugged_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
-        precision = self.wishart.mean
-        size = self.own_size
-        logdet = self.xp.logdet(self.xp.cholesky(precision))
-        return (logdet - quadratic(precision, x[..., None, :] - self.mean) - size * LOG_2PI) / 2
+        return log_normal(x[..., None, :] - self.mean, self.wishart.mean)
 
     def observed(self, x: Float[Real, "n d"], weights: Float[Real, "n k"]) -> Self:
         count = weights.sum(0)

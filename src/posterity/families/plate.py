@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import map_leaves
 from posterity.arrays.typing import Float, Int, PyTree, Real, Shape
 from posterity.errors import StructureError
@@ -26,7 +27,6 @@ from posterity.families.names import (
     with_names,
 )
 from posterity.families.supports import map_supports
-from posterity.runtime.jax_loaded import is_jax
 
 
 class Plate(Composite):
@@ -91,9 +91,9 @@ class Plate(Composite):
     def _translate(self, offset: PyTree) -> Self:
         # A number is not a valid offset; the members raise the error.
         def one(own):
-            return np.expand_dims(own, -2) if np.ndim(own) else own
+            return namespace(own).np.expand_dims(own, -2) if np.ndim(own) else own
 
-        each = map_supports(lambda own: own[..., None, :] if is_jax(own) else one(own), offset)
+        each = map_supports(one, offset)
         return type(self)(self.members.translate(each), self.weights)
 
     def relabel(self, labels: Int[np.ndarray, " k"], size: int, axes: Sequence[int] = (0,)) -> Self:

@@ -11,7 +11,7 @@ from posterity.arrays.tree import LABEL, labelled, static
 from posterity.arrays.typing import Bool, Float, Floats, Index, Int, KeyArray, PyTree, Real, Shape
 from posterity.errors import StructureError
 from posterity.families.distribution import Distribution
-from posterity.families.marginals import Marginal, Names, Sampled, Table, numbered, unknown
+from posterity.families.marginals import Marginal, Names, Sampled, Table, unknown
 from posterity.families.names import called, with_names
 from posterity.families.supports import (
     Continuous,
@@ -157,7 +157,7 @@ class Transformed(Distribution):
                 if isinstance(support, PositiveDefiniteMatrices):  # symmetric: each entry once
                     values = values[(..., *np.triu_indices(support.shape[-1]))]
                 values = values.reshape((*values.shape[: 1 + len(batch)], -1))
-                own = _entry_names(support, values.shape[-1])
+                own = _numbered(support)
                 law = Sampled(values) if proper else unknown(values.shape[1:])
             tables.append(Table("/".join(filter(None, (block, place))), "", (), own, law))
         return tables
@@ -225,15 +225,14 @@ def _labelled(
         return (head if within else path), names
     if not support.shape:
         return head, (last or "0",)
-    index = np.ndindex(*support.shape)
-    return path, tuple(str(i[0]) if len(i) == 1 else str(i) for i in index)
+    return path, _numbered(support)
 
 
-def _entry_names(support: Continuous, count: int) -> tuple[str, ...]:
+def _numbered(support: Support) -> tuple[str, ...]:
+    """The places of the entries of an array; of a symmetric matrix each once."""
     if isinstance(support, PositiveDefiniteMatrices):
-        inner = [f"({i}, {j})" for i, j in zip(*np.triu_indices(support.shape[-1]), strict=True)]
+        pairs = np.argwhere(np.triu(np.ones(support.shape[-2:]))).tolist()
+        places = [(*outer, *pair) for outer in np.ndindex(*support.outer) for pair in pairs]
     else:
-        inner = list(numbered(support.shape[-1])) if support.axes else [""]
-    outer = [", ".join(map(str, index)) for index in np.ndindex(*support.outer)]
-    names = tuple(" ".join(filter(None, (o, i))) or "0" for o in outer for i in inner)
-    return names if len(names) == count else numbered(count)
+        places = list(np.ndindex(*support.shape))
+    return tuple(str(place[0]) if len(place) == 1 else str(place) for place in places)

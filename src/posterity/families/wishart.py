@@ -188,20 +188,18 @@ def solve_degrees_of_freedom(gap: Float[Real, "*batch"], size: int) -> Float[Rea
     def excess(nu: Real) -> Real:
         return size * xp.np.log(nu / 2) - xp.multidigamma(nu / 2, size) - gap
 
-    def halve(bracket: tuple[Real, Real]) -> tuple[Real, Real]:
-        low, high = bracket  # of log(ν - d + 1); the excess falls in ν
-        middle = (low + high) / 2
-        above = excess(size - 1 + xp.np.exp(middle)) > 0
-        return xp.np.where(above, middle, low), xp.np.where(above, high, middle)
+    def below(log_free: Real) -> Real:  # log(ν - d + 1); the excess falls in ν
+        return excess(size - 1 + xp.np.exp(log_free)) > 0
 
     def newton(nu: Real) -> Real:
         slope = size / nu - xp.multitrigamma(nu / 2, size) / 2
         step = excess(nu) / slope
         return xp.np.where(nu - step > size - 1, nu - step, nu)
 
-    bracket = (xp.np.full_like(gap, -30.0), xp.np.full_like(gap, 40.0))
-    low, high = xp.iterate(halve, bracket, 12)  # to a hundredth, whose square Newton begins with
-    return xp.iterate(newton, size - 1 + xp.np.exp((low + high) / 2), 4)
+    low = xp.np.full_like(gap, -30.0)
+    high = xp.np.full_like(gap, 40.0)
+    log_free = xp.bisected(below, low, high, 12)  # to a hundredth, whose square Newton begins with
+    return xp.iterate(newton, size - 1 + xp.np.exp(log_free), 4)
 
 
 def bartlett_root(

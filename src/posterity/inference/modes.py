@@ -82,11 +82,6 @@ class Mode(NamedTuple):
         """Return squared distances of points in standard deviations of the mode."""
         return (self.whitened(rows - self.at) ** 2).sum(1)
 
-    def around(self, noise: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        """Return points about the mode, at standard normal noise."""
-        steps = noise @ self.factor.T if self.factor.ndim == 2 else noise * self.factor
-        return self.at + steps
-
     def near(self, at: Float[np.ndarray, " d"], rule: Rule = RULE) -> bool:
         """Return whether a point is the same mode."""
         return bool(self.squares(at[None])[0] < rule.near**2)

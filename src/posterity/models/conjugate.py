@@ -5,13 +5,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from posterity.arguments import Constraint
-from posterity.arrays.linear_algebra import quadratic
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import static
 from posterity.arrays.typing import Bool, Float, PyTree, Real
 from posterity.errors import StructureError
 from posterity.families import Beta, Dirichlet, ExponentialFamily, Gamma, Gaussian, NormalWishart
-from posterity.families.gaussian import LOG_2PI
+from posterity.families.gaussian import log_normal
 from posterity.models.base import ConjugateModel, ExpectedModel
 from posterity.models.data import COUNTS, FLIPS, TIMES, VECTORS, Column, labels, vectors
 from posterity.models.records import Records
@@ -168,10 +167,7 @@ class GaussianMeanCovariance(ConjugateModel[NormalWishart]):
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
         """Return ``log N(x | μ, Λ⁻¹)`` for the event ``(μ, Λ)``."""
         mean, precision = z
-        xp = namespace(mean, precision, data)
-        logdet = xp.logdet(xp.cholesky(precision))
-        distance = quadratic(precision, data - mean)
-        return (logdet - distance - data.shape[-1] * LOG_2PI) / 2
+        return log_normal(data - mean, precision)
 
 
 class BetaExponential(ExpectedModel[Beta]):

@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 
 from posterity.arguments import NATURAL, one_of
-from posterity.arrays.linear_algebra import quadratic
-from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import ArrayLike, Float, Int, KeyArray, PyTree, Real
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import Dirichlet, ExponentialFamily, HiddenMarkov, Plate, at_rest
 from posterity.families.checks import check_proper
 from posterity.families.emitting import Emitting
-from posterity.families.gaussian import LOG_2PI
+from posterity.families.gaussian import LOG_2PI, log_normal
 from posterity.models.base import ExpectedModel
 from posterity.models.chains import Potentials, best_path, expected_counts, log_normalizer
 from posterity.models.data import pair
@@ -184,9 +182,7 @@ def _emitted(z: PyTree, x: Real) -> Float[Real, "*shape k"]:
     gap = x[..., None, :] - mean
     if precision.ndim == mean.ndim:
         return (jnp.log(precision) - precision * gap**2 - LOG_2PI).sum(-1) / 2
-    xp = namespace(precision)
-    logdet = xp.logdet(xp.cholesky(precision))
-    return (logdet - quadratic(precision, gap) - mean.shape[-1] * LOG_2PI) / 2
+    return log_normal(gap, precision)
 
 
 @jitted

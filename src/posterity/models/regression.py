@@ -206,7 +206,15 @@ def _tail(
     return end / 2 * (points + 1), end / 2 * weights
 
 
-class PoissonRegression(_Regression):
+class _LogLinear(PredictorModel):
+    """A regression of which the predictor is the logarithm of the mean."""
+
+    def predictor_mean(self, f: Each) -> Each:
+        """Return the mean, of counts per unit of exposure."""
+        return namespace(f).np.exp(f)
+
+
+class PoissonRegression(_LogLinear, _Regression):
     """Poisson regression of counts ``y`` (n,) with log rate ``x · z``; data ``(x, y)``; posterior
     Gaussian. With ``exposure``, ``y`` (n, 2) are pairs of a count and its exposure, and ``x · z``
     is the log rate per unit of exposure.
@@ -223,10 +231,6 @@ class PoissonRegression(_Regression):
 
     def check(self, data: Any) -> None:
         check_data(data, (INPUTS, COUNTS_AND_EXPOSURES if self.exposure else COUNTS))
-
-    def predictor_mean(self, f: Each) -> Each:
-        """Return the rate per unit of exposure."""
-        return namespace(f).np.exp(f)
 
     def rough_factor(self, q: Any, records: Records) -> Any:
         """Return the least-squares factor of the log rates, weighted by the counts."""
@@ -258,7 +262,7 @@ def _least_squares(q: Any, x: Any, predictor: Any, weights: Any) -> Any:
     return type(q)._of(precision_mean=linear, precision=q.gram(x, weights))
 
 
-class NegativeBinomialRegression(PredictorModel):
+class NegativeBinomialRegression(_LogLinear):
     """Negative binomial regression of counts with log mean ``x · z`` and variance ``μ + dispersion
     μ²``; data as in :class:`PoissonRegression`, the limit of zero dispersion (hilbe2011). The
     ``dispersion`` is known and positive.
@@ -300,16 +304,12 @@ class NegativeBinomialRegression(PredictorModel):
         value = constant + count * log_rate - (count + size) * softplus(log_rate)
         return value, count - (count + size) * xp.np.exp(-softplus(-log_rate))
 
-    def predictor_mean(self, f: Each) -> Each:
-        """Return the expected count per unit of exposure."""
-        return namespace(f).np.exp(f)
-
     def rough_factor(self, q: Any, records: Records) -> Any:
         """Return the rough factor of :class:`PoissonRegression`, without dispersion."""
         return PoissonRegression(self.exposure).rough_factor(q, records)
 
 
-class GammaRegression(_Regression):
+class GammaRegression(_LogLinear, _Regression):
     """Gamma regression of positive ``y`` (n,) with log mean ``x · z`` and variance ``dispersion
     μ²``; data ``(x, y)``; posterior Gaussian. The ``dispersion``, the inverse of the gamma
     distribution's shape, is known (mccullagh1989).
@@ -327,9 +327,6 @@ class GammaRegression(_Regression):
 
     def __post_init__(self) -> None:
         VARIANCE.check(dispersion=self.dispersion)
-
-    def predictor_mean(self, f: Each) -> Each:
-        return namespace(f).np.exp(f)
 
     def rough_factor(self, q: Any, records: Records) -> Any:
         """Return the least-squares factor of the logarithms."""

@@ -9,6 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, PyTree
 
+from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Real
 from posterity.families.layers import Conv, Layer, Layers
 from posterity.families.network import Network
@@ -79,7 +80,8 @@ class Bound(eqx.Module):
 
 def regularised(log_scale: Any, slab: Any) -> Any:
     """Return ``(1/τ² + 1/slab²)^(-1/2)`` from ``log τ``."""
-    return slab * jnp.exp(-0.5 * jnp.logaddexp(0.0, 2 * (jnp.log(slab) - log_scale)))
+    np_ = namespace(log_scale).np
+    return slab * np_.exp(-0.5 * np_.logaddexp(0.0, 2 * (np_.log(slab) - log_scale)))
 
 
 def _kl(mean: PyTree, log_deviation: Any, at: PyTree, log_prior: Any) -> Any:
@@ -232,5 +234,5 @@ def _scale_moments(prior: Scales, unit: Parameters) -> tuple[Any, Any]:
     """Return the first two moments of the regularised scales of a layer's units."""
     nodes, weights = hermite(20)
     log = unit["mean"][:, None] + np.exp(unit["log_deviation"])[:, None] * nodes
-    values = prior.slab * np.exp(-0.5 * np.logaddexp(0.0, 2 * (np.log(prior.slab) - log)))
+    values = regularised(log, prior.slab)
     return values @ weights, values**2 @ weights

@@ -302,11 +302,8 @@ def describe(
         together = max(min(len(weights), most // inputs), 1)
         groups = np.array_split(weights, -(-len(weights) // together))
         parts = [
-            merged(
-                (average(network.layers, likelihood, own, x[at : at + inputs]), len(own))
-                for own in groups
-            )
-            for at in range(0, max(len(x), 1), inputs)
+            merged((average(network.layers, likelihood, own, piece), len(own)) for own in groups)
+            for piece in np.split(x, range(inputs, len(x), inputs))
         ]
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return Prediction.of(whole, likelihood)

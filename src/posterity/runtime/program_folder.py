@@ -84,13 +84,10 @@ def cache_folder() -> Path | None:
     if asked is not None:
         return Path(asked).expanduser() if asked else None
     try:
-        home = Path.home()
-        system = platform.system()
+        usual = Path.home() / ".cache"
     except RuntimeError:  # a user without a home
         return None
-    usual = {"Darwin": home / "Library" / "Caches", "Windows": home / "AppData" / "Local"}
-    variable = "LOCALAPPDATA" if system == "Windows" else "XDG_CACHE_HOME"
-    root = os.environ.get(variable) or usual.get(system, home / ".cache")
+    root = os.environ.get("XDG_CACHE_HOME") or usual
     return Path(root) / "posterity" / f"{platform.machine()}-{_instructions()}"
 
 

@@ -174,7 +174,7 @@ def test_trees_that_do_not_fit_are_refused():
         step(kernel, init(kernel, POSITION), {"a": ones}, key)
     with pytest.raises(StructureError, match=r"shapes \(3,\)"):
         step(kernel, init(kernel, POSITION), single(np.ones(3)), key)
-    for deeper in ({"a": ones}, [ones, ones], None):
+    for deeper in ({"a": ones}, [ones, ones], None, single(1)):
         with pytest.raises(StructureError, match="a gradient of shapes"):
             step(kernel, init(kernel, ones), deeper, key)
     for shape in [(3, 2), (2, 2, 3), (4,)]:

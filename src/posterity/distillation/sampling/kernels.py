@@ -13,6 +13,8 @@ posterior stays invariant.
 """
 
 import dataclasses
+import operator
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -21,6 +23,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from posterity.arguments import POSITIVE, SHARE, Constraint
+from posterity.arrays.typing import Shape
 from posterity.distillation.pytrees import leaves
 from posterity.distillation.sampling import noise as noises
 from posterity.distillation.sampling.schedules import STEP_SIZE, TEMPERATURE, StepSize, size_at
@@ -64,7 +67,7 @@ class Kernel:
         """Return the initial state at a position, with zero memory."""
         position = jax.tree.map(jnp.asarray, position)
         if scale is not None:
-            _check(position, scale, "a scale")
+            _check(position, scale, "a scale", _broadcasts)
             scale = jax.tree.map(lambda s, own: jnp.asarray(s, own.dtype), scale, position)
 
         def zeros(leaf: Any) -> Any:
@@ -235,20 +238,22 @@ class SGHMC(Kernel):
         return State(position, state.step + 1, state.scale, momentum), Info(size)
 
 
-def _check(position: PyTree, other: PyTree, what: str) -> None:
-    """Raise a StructureError unless ``other`` has the position's structure and broadcasts."""
-
-    def together(own: Any, leaf: Any) -> tuple[int, ...]:
-        return np.broadcast_shapes(own.shape, jnp.shape(leaf))
-
-    shapes = jax.tree.map(jnp.shape, position)
+def _check(
+    position: PyTree, other: PyTree, what: str, fits: Callable[[Shape, Shape], bool] = operator.eq
+) -> None:
+    """Raise a StructureError unless ``other`` has the position's structure, and shapes that fit."""
+    shapes = [leaf.shape for leaf in jax.tree.leaves(position)]
+    others = [jnp.shape(leaf) for leaf in jax.tree.leaves(other)]
     same = jax.tree.structure(position) == jax.tree.structure(other)
-    try:
-        fits = same and jax.tree.map(together, position, other) == shapes
-    except ValueError:  # of shapes that do not go together
-        fits = False
-    if not fits:
+    if not same or not all(map(fits, others, shapes)):
         raise StructureError(
             found=f"{what} of shapes {jax.tree.map(jnp.shape, other)}",
-            expected=f"those of the position, {shapes}, as jax.grad gives them",
+            expected=f"those of the position, {jax.tree.map(jnp.shape, position)}, as jax.grad "
+            "gives them",
         )
+
+
+def _broadcasts(shape: Shape, full: Shape) -> bool:
+    """Return whether numbers of a shape stand for several entries of a full one."""
+    pairs = zip(reversed(shape), reversed(full), strict=False)
+    return len(shape) <= len(full) and all(one in (1, size) for one, size in pairs)

@@ -219,40 +219,28 @@ def _followed(
     # Most steps of a round of climbs from draws.
     most: int = 60,
 ) -> tuple[int, int]:
-    """Climb from draws of the prior (n, d), and from wider ones about the modes, that the modes do
-    not explain, and add the modes found. Return the number of climbs and of the first draws of the
-    prior that were explained or climbed from.
+    """Climb from draws of the prior (n, d) that the modes do not explain, and add the modes found.
+    Return the number of climbs and of the first draws that were explained or climbed from.
     """
-    noise = np.random.default_rng(0).standard_normal((BATCH, draws.shape[1])) * RULE.wider
-    around = [own.around(noise) for own in modes[:MODES]]
-    points = np.concatenate([draws, *around])
-    prior = len(draws)
     unit = draws[np.isfinite(draws).all(1)].std(0)
-    logs = np.nan_to_num(-looked(points)[0], nan=-np.inf, posinf=np.inf, neginf=-np.inf)
-    followed = np.zeros(len(points), bool)
+    logs = np.nan_to_num(-looked(draws)[0], nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+    followed = np.zeros(len(draws), bool)
     tried = 0
     tries = again
 
     def explained() -> np.ndarray:
-        mixture = np.logaddexp.reduce([-own.energy - own.squares(points) / 2 for own in modes])
+        mixture = np.logaddexp.reduce([-own.energy - own.squares(draws) / 2 for own in modes])
         return RULE.explains(mixture, logs) | followed
 
     for _ in range(rounds):
         left = np.flatnonzero(~explained() & np.isfinite(logs))
-        own = left[left < prior]
-        others = left[left >= prior]
-
-        def highest(some):
-            return some[np.argsort(-logs[some])][: BATCH // 4]
-
-        rest = own[BATCH // 2 :]
-        own = own[: BATCH // 2]
-        chosen = np.concatenate([own, highest(rest), highest(others)])
+        rest = left[BATCH // 2 :]
+        highest = rest[np.argsort(-logs[rest])][: BATCH // 2]
+        chosen = np.concatenate([left[: BATCH // 2], highest])
         if not len(chosen):
             break
-        begin = points[chosen]
         before = len(modes)
-        ends, levels, _ = climbs(looked, begin, unit, most=most)
+        ends, levels, _ = climbs(looked, draws[chosen], unit, most=most)
         tried = tried + len(chosen)
 
         def known(at):
@@ -267,7 +255,7 @@ def _followed(
             followed[chosen[place]] = True
         if len(modes) == before:
             break
-    return tried, int(np.argmin(np.append(explained()[:prior], False)))
+    return tried, int(np.argmin(np.append(explained(), False)))
 
 
 def _diagonal(products: Any, at: np.ndarray) -> np.ndarray:

@@ -198,9 +198,8 @@ class ConjugateLearner:
             )
         assert self.features is not None, "who knows a task has features"
         x = self.features.checked(array(x, self._names, "the inputs"))
-        parts = [
-            self._some(self.features(x[at : at + ROWS])) for at in range(0, max(len(x), 1), ROWS)
-        ]
+        rows = np.split(x, range(ROWS, len(x), ROWS))
+        parts = [self._some(self.features(own)) for own in rows]
         logs, entropies, far = (np.concatenate(part) for part in zip(*parts, strict=True))
         return dataclasses.replace(Prediction.of_classes(logs, entropies), extrapolates=far)
 
@@ -316,6 +315,5 @@ for _features in (VectorFeatures, OwnFeatures):
 enrol_data(
     ConjugateLearner,
     types={"features": Features | None, "ledger": Ledger | None, "columns": list},
-    check=lambda fields: None,  # when a file is only checked, its ledger has no entries
     whole=True,
 )

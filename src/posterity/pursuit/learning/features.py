@@ -181,8 +181,8 @@ class OwnFeatures(Features):
 
     def of(self, x: Array) -> Float[Array, "n size"]:
         """Return the values of the function."""
-        parts = [np.asarray(self._call(x[at : at + ROWS])) for at in range(0, max(len(x), 1), ROWS)]
-        return np.concatenate(parts)
+        rows = np.split(x, range(ROWS, len(x), ROWS))
+        return np.concatenate([np.asarray(self._call(own)) for own in rows])
 
 
 def default_features(x: Any) -> Features:
