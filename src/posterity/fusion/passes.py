@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from posterity.arrays.tree import map_leaves
 from posterity.arrays.typing import Float, Int
 from posterity.artifact.checkpoint import Checkpoint
 from posterity.families import ExponentialFamily
 from posterity.fusion.clustering import Clustering, assign, packed
 from posterity.fusion.components import LocalComponents
 from posterity.fusion.criterion import USUAL, DescriptionLength
-from posterity.fusion.geometry import Centroids
+from posterity.fusion.geometry import Centroids, middle
 from posterity.fusion.rows import ExactGroupSums, GroupSums, Rows
 from posterity.fusion.search import SearchResult, price_of_a_group, search
 from posterity.status import Progress
@@ -104,7 +103,7 @@ class Passes:
         self.population: ExponentialFamily | None = None  # from which components are drawn
         self.sampled = table.ranked(sample)
         some = table.gather(self.sampled)
-        table.origin = _origin(self.table.natural(some.rows))
+        table.origin = middle(table.natural(some.rows))
         for block in self.store.blocks():
             self.store.replace(block, self.table.completed(block.rows, table.origin))
         self.count()
@@ -251,11 +250,3 @@ class Passes:
     def in_sample(self, result: PassResult) -> Clustering:
         """Return the clustering of the sample by a result."""
         return Clustering(self.near, packed(result.labels[self.sample.places]))
-
-
-def _origin(members: ExponentialFamily) -> object:
-    """Return the middle of the members, or None if the origin is already within their spread."""
-    place = members.location()
-    amid: list[bool] = []
-    map_leaves(lambda x: amid.append(bool((np.abs(x.mean(0)) <= x.std(0)).all())), place)
-    return None if all(amid) else map_leaves(lambda x: x.mean(0), place)
