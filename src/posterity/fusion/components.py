@@ -12,7 +12,7 @@ from posterity.arrays.tree import map_leaves
 from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
 from posterity.fusion.criterion import USUAL, Criterion, DescriptionLength
-from posterity.fusion.geometry import PIECE, Centroids, Divergence, Points, chunks
+from posterity.fusion.geometry import PIECE, Centroids, Divergence, Points, chunks, finite
 from posterity.fusion.judged import Evidence, shares
 
 Array = np.ndarray
@@ -314,9 +314,9 @@ def _populations_of(several: Sequence[Points]) -> list[tuple[Points, float]]:
         dual = np.concatenate([points.members(rows).mean_parameters for rows in points.parts])
         means.append(dual.mean(0))
         inner.append(np.vdot(points.coordinates, dual) / len(points))
-    with np.errstate(invalid="ignore"):  # means without digits become an error in the costs
+    with np.errstate(all="ignore"):  # means without digits become an error
         every = Points.of(several[0].template.with_mean_parameters(np.array(means)))
-    surprise = every.potential - [points.potential.mean() for points in several] + inner
+    surprise = finite(every.potential) - [points.potential.mean() for points in several] + inner
     surprise = np.maximum(surprise - np.einsum("nd,nd->n", every.coordinates, means), 0.0)
     each = [every.take(slice(n, n + 1)) for n in range(len(several))]
     return list(zip(each, surprise.tolist(), strict=True))

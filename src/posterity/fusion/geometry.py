@@ -329,7 +329,7 @@ def opposite(offset: Any) -> Any:
     return map_leaves(operator.neg, offset)
 
 
-def finite(costs: Float[Array, "n g"]) -> Float[Array, "n g"]:
+def finite(costs: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """Return the costs; raise a ParameterError if any is NaN or infinite."""
     if not np.isfinite(costs.max()):
         raise ParameterError(
