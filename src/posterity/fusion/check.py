@@ -120,7 +120,7 @@ def _of_sites(
         cost=clustering.misfit,
         trace=(),
         confidence=Confidence(clustering, {}, confidence.free),
-        rows=block.by_site(np.arange(len(labels))),
+        rows=np.arange(len(labels)),
     )
     return block, own
 
