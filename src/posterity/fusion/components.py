@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from posterity.arrays.tree import map_leaves
+from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
 from posterity.fusion.criterion import USUAL, Criterion, DescriptionLength
@@ -222,10 +222,9 @@ class LocalComponents:
         """
         assert self.shapes is not None
         place = self.judged.template.location()
-        sizes: list[int] = []
-        map_leaves(lambda own: sizes.append(own.shape[-1]), place)
+        sizes = [own.shape[-1] for own in leaves(place)]
         laws = map(self.judged.members, self.judged.parts)
-        points = np.concatenate([_side_by_side(law.location()) for law in laws])
+        points = np.concatenate([np.hstack(leaves(law.location())) for law in laws])
         scale = np.where((spread := points.std(0)) > 0, spread, 1.0)
         average = self.shapes.family(np.repeat(self.shapes.middle[0], len(scale) + 1, axis=0))
         steps = np.vstack([np.zeros(len(scale)), np.diag(scale)])
@@ -295,13 +294,6 @@ class LocalComponents:
         sizes = np.unique(self.site[rows], return_counts=True)[1]
         starts = np.concatenate([[0], np.cumsum(sizes)])
         return LocalComponents(self.points.take(rows), starts, numbers=self.numbers)
-
-
-def _side_by_side(place: Any) -> Float[Array, "n located"]:
-    """Return the arrays of a location, which may be a tree, as one."""
-    parts: list[Array] = []
-    map_leaves(parts.append, place)
-    return np.hstack(parts)
 
 
 def _populations_of(several: Sequence[Points]) -> list[tuple[Points, float]]:
