@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from posterity import Dirichlet, Gamma, Gaussian, Ledger, Plate, fuse
 from posterity.errors import IdentificationWarning
-from posterity.fusion import confidence
+from posterity.fusion import components, confidence
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.check import of_matching
 from posterity.fusion.clustering import Clustering
@@ -98,7 +98,7 @@ def test_blocks_of_any_size_give_the_same_margins(monkeypatch: pytest.MonkeyPatc
     assert fused.plate.confidence is not None
     whole = Moves(fused.plate.confidence.clustering)
     expected = whole.margins()
-    monkeypatch.setattr(confidence, "BLOCK", 1)
+    monkeypatch.setattr(components, "PIECE", 1)
     np.testing.assert_allclose(whole.margins(), expected, rtol=1e-12)
 
 

@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 
 import numpy as np
 import scipy
@@ -30,7 +29,6 @@ NUMBERS = 2**27  # Number of floats in all such pairs up to which ambiguity is a
 CHANCE = 0.999
 """Quantile of the misfit under sampling alone, below which two sites' scale is identified."""
 NEIGHBOURS = 2  # Difference from the number of groups found, up to which there is always evidence
-BLOCK = 2**18  # Pairs of a component and a group that are computed together
 
 
 class Confidence:
@@ -193,7 +191,8 @@ class Moves:
         """Return the least rise for each component, in nats; negative if the objective would fall.
         Rises are exact, by a new group and by the ``nearest`` others.
         """
-        return np.concatenate([self._least(rows) for rows in self._blocks()])
+        parts = self.clustering.local.parts(len(self._counts))
+        return np.concatenate([self._least(rows) for rows, _ in parts])
 
     def _least(self, rows: slice) -> Float[Array, " n"]:
         partners = self._partners(rows)
@@ -280,10 +279,3 @@ class Moves:
         holder = np.full((site[-1] + 1, len(self._counts) + 1), -1)
         holder[site, labels] = np.arange(rows.start, rows.stop)
         return holder[site]
-
-    def _blocks(self) -> list[slice]:
-        """Return slices of whole sites, each of bounded size."""
-        starts = self.clustering.local.starts
-        block = starts[1:] * len(self._counts) // BLOCK
-        first = np.flatnonzero(np.diff(block, prepend=-1))
-        return [slice(a, b) for a, b in pairwise([*starts[first].tolist(), int(starts[-1])])]
