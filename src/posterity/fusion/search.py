@@ -110,10 +110,9 @@ def _exactly(start: Clustering | None, components: int) -> SearchResult:
     """Drop or split groups until there are ``components``, which is known to be feasible."""
     clustering: Any = start
     clustering = polish(refine(clustering))
-    while len(clustering.counts) > components:
-        clustering = polish(refine(drop(clustering)))  # pyright: ignore
-    while len(clustering.counts) < components:
-        clustering = polish(refine(split(clustering)))  # pyright: ignore
+    step = drop if len(clustering.counts) > components else split
+    while len(clustering.counts) != components:
+        clustering = polish(refine(step(clustering)))  # pyright: ignore
     return SearchResult(clustering, [clustering.objective])
 
 
