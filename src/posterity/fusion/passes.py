@@ -159,8 +159,7 @@ class Passes:
             for part in block.parts(max(1, COSTS // groups)):
                 labels[part.span] = own = labels_of(part)
                 sums.add(part.rows[:, self.table.matched], own)
-        means = sums.totals / np.maximum(sums.counts, 1.0)[:, None]
-        return PassResult(labels, sums.counts, means)
+        return PassResult(labels, sums.counts, sums.means)
 
     def refine(self, sweep: PassResult, left: int = 8, *, settled: float = 1e-4) -> PassResult:
         """Alternate assignment and centroids at a fixed number of groups; the misfit only falls.
