@@ -149,7 +149,7 @@ def widths_wanted(components: Any, locals_: Sequence[Local]) -> Widths:
     """Return the user's width for each hidden layer; raise a UsageError for an invalid width, or
     one that exceeds the number of units of all sites.
     """
-    wanted = by_layer(components, locals_[0].layers, "components")
+    wanted = by_layer(components, locals_[0].layers)
     total = _side_by_side(locals_)
     if any(width > top for width, top in zip(wanted, total, strict=True)):
         raise UsageError(
