@@ -82,7 +82,7 @@ def _descend(
     levels = {len(best.counts): best.objective}
     waited = 0
     while current is not None:
-        current = refine(current, sweeps=20 if thorough else 4)
+        current = refine(current, sweeps=20 if thorough else 2)
         hopeless = current.objective - trace[-1] > most_gained(current)
         if thorough and not hopeless:
             current = polish(current)
