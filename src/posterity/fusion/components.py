@@ -16,7 +16,7 @@ from posterity.fusion.geometry import PIECE, Centroids, Divergence, Points, chun
 from posterity.fusion.judged import Evidence, shares
 
 Array = np.ndarray
-MANY = 2**14  # Components beyond which evenly spaced ones represent all in the population
+MANY = 2**12  # Components beyond which evenly spaced ones represent all in the population
 
 
 @dataclasses.dataclass(frozen=True)
