@@ -53,10 +53,14 @@ class Confidence:
         """Number of components of all sites."""
         return len(self.clustering.labels)
 
-    @functools.cached_property
+    @property
     def margins(self) -> Float[Array, " n"]:
         """Least rise of the objective (N,), in nats, if one component is moved (:class:`Moves`)."""
-        return np.concatenate([Moves(part, self.free).margins() for part in self.parts])
+        return self._rises[:, 0]
+
+    @functools.cached_property
+    def _rises(self) -> Float[Array, "n 2"]:
+        return np.concatenate([Moves(part, self.free).rises() for part in self.parts])
 
     @functools.cached_property
     def components(self) -> dict[int, float]:
@@ -72,12 +76,9 @@ class Confidence:
 
     def _alone(self) -> Iterator[tuple[int, float]]:
         """Yield the number of groups, and the objective, if one component gets its own group."""
-        clustering = self.clustering
-        groups = len(clustering.counts)
-        rises = Moves(clustering, nearest=0).margins()
-        shared = clustering.counts[clustering.labels] > 1
-        if shared.any():
-            yield groups + 1, clustering.objective + float(rises[shared].min())
+        least = float(self._rises[:, 1].min())
+        if least < np.inf:
+            yield len(self.clustering.counts) + 1, self.clustering.objective + least
 
     def _neighbours(self) -> Iterator[tuple[int, float]]:
         """Yield up to two larger and two smaller numbers of groups, and the objective of a
@@ -187,14 +188,14 @@ class Moves:
     free: bool = True
     nearest: int = 4
 
-    def margins(self) -> Float[Array, " n"]:
-        """Return the least rise for each component, in nats; negative if the objective would fall.
-        Rises are exact, by a new group and by the ``nearest`` others.
+    def rises(self) -> Float[Array, "n 2"]:
+        """Return the least rise for each component, in nats, and that by a new group; negative if
+        the objective would fall. Rises are exact, by a new group and by the ``nearest`` others.
         """
         parts = self.clustering.local.parts(len(self._counts))
         return np.concatenate([self._least(rows) for rows, _ in parts])
 
-    def _least(self, rows: slice) -> Float[Array, " n"]:
+    def _least(self, rows: slice) -> Float[Array, "n 2"]:
         partners = self._partners(rows)
         more = self._roughly(rows, partners)
         near = np.argsort(more, axis=1, kind="stable")[:, : 1 + self.nearest]
@@ -202,7 +203,8 @@ class Moves:
         group = near[one, place]
         rise = np.full(near.shape, np.inf)
         rise[one, place] = self._exactly(rows.start + one, group, partners[one, group])
-        return rise.min(axis=1)
+        new = np.where(near == len(self._counts), rise, np.inf)
+        return np.stack([rise.min(axis=1), new.min(axis=1)], axis=1)
 
     def _roughly(self, rows: slice, partners: Int[Array, "n h"]) -> Float[Array, "n h"]:
         """Return by how much divergences rise by moving to each group if centroids stay; infinite
