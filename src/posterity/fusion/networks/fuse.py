@@ -180,16 +180,10 @@ def narrowest(
     share of the tolerance allows: the interval is bisected to a relative ``resolution``. A narrower
     width that happens to be good enough can be missed.
     """
-    seen: dict[Widths, float] = {}
-
-    def good(widths: Widths, allowed: float) -> bool:
-        if widths not in seen:
-            seen[widths] = divergence(widths)
-        return seen[widths] <= allowed
-
-    if good(low, tolerance):
+    known = functools.cache(divergence)
+    if known(low) <= tolerance:
         return low
-    if not good(high, tolerance):
+    if not known(high) <= tolerance:
         return high
     widths = high
     for layer in sorted(least, key=lambda index: -high[index]):
@@ -198,12 +192,12 @@ def narrowest(
             return (*rest[:own], width, *rest[own + 1 :])
 
         share = tolerance * high[layer] / sum(high)
-        allowed = min(seen[widths] + share, tolerance)
+        allowed = min(known(widths) + share, tolerance)
         failed = least[layer] - 1
         width = high[layer]
         while width - failed > max(1, int(resolution * failed)):
             middle = (failed + width) // 2
-            if good(at(middle), allowed):
+            if known(at(middle)) <= allowed:
                 width = middle
             else:
                 failed = middle
