@@ -113,7 +113,8 @@ def _of_scatter(groups: Groups, alone: Bool[Array, " n"]) -> tuple[float, int, i
     error = np.sqrt(scatter / freedom * (1 / count + 1 / others))
     chance = 2 * scipy.special.stdtr(freedom, -np.abs(step) / error)
     evidence = np.where(freedom < 1, -np.inf, -np.log(2 * chance * np.count_nonzero(count)))
-    place = np.unravel_index(np.nan_to_num(evidence, nan=-np.inf).argmax(), evidence.shape)
+    told = np.round(np.nan_to_num(evidence, nan=-np.inf), 6)
+    place = np.unravel_index(told.argmax(), told.shape)
     return float(evidence[place]), *map(int, place), float(step[place])  # pyright: ignore
 
 
