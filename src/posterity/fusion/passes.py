@@ -192,7 +192,7 @@ class Passes:
         """
         least = len(self.sampled)
         start, left = self.stages.resumed(self) or (None, sweeps)
-        found: Any = None if len(self.sampled) > least else search(self.near, components)
+        found = search(self.near, components)
         if start is None:
             seed = found.clustering
             coordinates = seed.centroids.coordinates
