@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from posterity import Dirichlet, Gamma, Gaussian, Ledger, Plate, fuse
 from posterity.errors import IdentificationWarning
-from posterity.fusion import confidence
+from posterity.fusion import components, confidence
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.check import of_matching
 from posterity.fusion.clustering import Clustering
@@ -79,7 +79,7 @@ def test_margins_are_what_every_move_adds_to_the_objective(
     assert fused.plate.confidence is not None
     clustering = fused.plate.confidence.clustering
     moves = Moves(clustering, free)
-    found, true = moves.margins(), by_trying(clustering, free, moves._spread)
+    found, true = moves.rises()[:, 0], by_trying(clustering, free, moves._spread)
     np.testing.assert_allclose(found, true, atol=1e-8)
     near = true < 15
     assert (by_trying(clustering, free)[near] <= true[near] + 1e-8).all()  # the best spread
@@ -97,9 +97,9 @@ def test_blocks_of_any_size_give_the_same_margins(monkeypatch: pytest.MonkeyPatc
     fused = fuse(site_plates(5, count=6, spread=0.3))
     assert fused.plate.confidence is not None
     whole = Moves(fused.plate.confidence.clustering)
-    expected = whole.margins()
-    monkeypatch.setattr(confidence, "BLOCK", 1)
-    np.testing.assert_allclose(whole.margins(), expected, rtol=1e-12)
+    expected = whole.rises()
+    monkeypatch.setattr(components, "PIECE", 1)
+    np.testing.assert_allclose(whole.rises(), expected, rtol=1e-12)
 
 
 @settings(max_examples=4)

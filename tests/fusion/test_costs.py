@@ -15,7 +15,7 @@ from posterity.fusion.agglomeration import agglomerate, ward
 from posterity.fusion.clustering import Clustering, assign, packed, sums
 from posterity.fusion.components import LocalComponents
 from posterity.fusion.geometry import Points
-from posterity.fusion.search import _without, search
+from posterity.fusion.search import drop, search
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -83,16 +83,19 @@ def test_packed_labels_are_the_same_partition_without_gaps(labels: list[int]) ->
 
 @settings(max_examples=25)
 @given(seed=seeds)
-def test_only_sites_that_used_a_group_need_be_assigned_anew(seed: int) -> None:
+def test_only_sites_that_have_a_dissolved_group_change(seed: int) -> None:
     before = clustering(seed)
-    if len(before.counts) == before.local.largest:
+    fewer = drop(before)
+    if fewer is None:
         return
-    costs = np.delete(before.costs(), 1, axis=1)
-    anew = before.relabelled(
-        np.delete(np.arange(len(before.counts)), 1)[assign(costs, before.local.starts)]
-    )
-    without = _without(before, np.array([1]))
-    np.testing.assert_array_equal(without.labels, anew.labels)
+    assert len(fewer.counts) == len(before.counts) - 1
+    gone = np.bincount(before.labels, before.rivals.more).argmin()
+    site = before.local.site
+    rest = ~np.isin(site, site[before.labels == gone])
+    moved = before.labels - (before.labels > gone)
+    np.testing.assert_array_equal(fewer.labels[rest], moved[rest])
+    for own in np.split(fewer.labels, before.local.starts[1:-1]):
+        assert len(np.unique(own)) == len(own)
 
 
 @settings(max_examples=25)

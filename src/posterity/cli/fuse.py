@@ -19,7 +19,6 @@ from posterity.fusion.alignment import Alignment
 from posterity.fusion.confidence import AMBIGUOUS
 from posterity.fusion.networks.options import has_units
 from posterity.fusion.scale import Scale
-from posterity.reporting import population
 from posterity.tabular.fused import Inputs, distance_of, distance_of_pooled, fused, provenance_of
 from posterity.tabular.sites import in_words, said
 
@@ -40,6 +39,8 @@ def _report(data: Data) -> report.Group:
             f"{tried if len(network['tried']) > 1 else ''}."
         )
     if data["personal"]:
+        from posterity.reporting import population  # most fusions have none
+
         parts += population.in_words(data["population"])
     if data["one_shot"] is not None:
         far = f"about {data['one_shot']:.2g} nats from" if data["one_shot"] else "it is"
@@ -137,6 +138,11 @@ def fuse(settings: Settings) -> Data:
     result: Any = fusion.posterior if fusion.ledger is None else fusion.ledger
     known = distance_of_pooled(fusion, inputs) if pooled else distance_of(fusion, inputs)
     listed = inputs.listed
+    population = None
+    if pooled:
+        from posterity.reporting.population import described  # as above
+
+        population = described(fusion.population, LEVEL)
     written = files.write(result, settings.output, "fuse", provenance_of(fusion, inputs, options))
     checkpoint.unlink(missing_ok=True)
     unlisted = f"digests and matching of the first {listed} of {len(paths)} files only"
@@ -156,7 +162,7 @@ def fuse(settings: Settings) -> Data:
         "columns": aligned.listed(aligned.names_in(result)),
         "rebased": fusion.rebased[:listed],
         "personal": pooled,
-        "population": population.described(fusion.population, LEVEL) if pooled else None,
+        "population": population,
         "one_shot": known.nats,
         "warnings": known.warnings,
         "notes": [

@@ -12,7 +12,7 @@ favours a union. If all counts at the site are whole numbers, labels are known, 
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from posterity.arrays.canonical import canonical_sums
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.families import ExponentialFamily
 from posterity.families.normal_wishart import NormalPrecision
-from posterity.fusion.block_table import BlockTable
 from posterity.fusion.blocks import Block
 from posterity.fusion.geometry import PIECE, chunks, middle, moved
 
@@ -41,11 +40,9 @@ class Absorbing:
     empty: bool = False
 
     @classmethod
-    def of(cls, block: Block, into: Mapping[str, Int[Array, " k"]] | None = None) -> "Absorbing":
-        """Make it for a plate; ``into`` has, by site, the local component that absorbed each."""
-        if not into:
-            return cls(block, np.arange(len(block.site)))
-        return cls(block, np.concatenate([*into.values()]) + first_of_site(block))
+    def of(cls, block: Block, into: Int[Array, " n"] | None = None) -> "Absorbing":
+        """Make it for a plate; without ``into`` none was absorbed."""
+        return cls(block, np.arange(len(block.site)) if into is None else into)
 
     @property
     def whole(self) -> Bool[Array, " n"]:
@@ -209,11 +206,6 @@ def of_one_label(site: Int[Array, " n"], labels: Int[Array, " n"]) -> Int[Array,
     """Return the first component of the site with the same label; for -1, the own index."""
     _, first, place = np.unique([site, labels], axis=1, return_index=True, return_inverse=True)
     return np.where(labels >= 0, first[place.ravel()], np.arange(len(labels)))
-
-
-def first_of_site(block: Block | BlockTable) -> Int[Array, " n"]:
-    """Return, for each component, the row of the first component of its site."""
-    return np.repeat(np.cumsum(block.sizes) - block.sizes, block.sizes)
 
 
 def _covariance(members: Any) -> Array:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from posterity.arrays.typing import Bool, Float, Int
-from posterity.fusion.absorb import Absorbing, first_of_site, of_one_label
+from posterity.fusion.absorb import Absorbing, of_one_label
 from posterity.fusion.block_table import BlockTable, ValuesBySite, group_totals
 from posterity.fusion.blocks import Block, check_seen, picked
 from posterity.fusion.confidence import AMBIGUOUS, Confidence, EffectsConfidence
@@ -39,9 +39,9 @@ class Alignment:
     ``matching`` has, by site, the fused component of each local one, or -1 if it was left out;
     ``cost`` is the summed divergence to the centroids in nats; ``trace`` has the objective after
     each accepted change. ``known`` is whether labels were passed; ``judged`` whether the number of
-    components was passed or compared with others. ``rows`` has, by site, the place of each
-    component in ``confidence``. ``into`` has, by site, the local component that absorbed each one,
-    or its own index.
+    components was passed or compared with others. ``rows`` (N,) has the place of each component of
+    all sites in ``confidence``, and ``into`` (N,) the component that absorbed each one, or its own
+    index; None if none was absorbed.
     """
 
     matching: Mapping[str, Int[Array, " k"]]
@@ -51,8 +51,8 @@ class Alignment:
     known: bool = False
     judged: bool = True
     confidence: Confidence | None = dataclasses.field(default=None, repr=False)
-    rows: Mapping[str, Int[Array, " k"]] = dataclasses.field(default_factory=dict, repr=False)
-    into: Mapping[str, Int[Array, " k"]] = dataclasses.field(default_factory=dict, repr=False)
+    rows: Int[Array, " n"] | None = dataclasses.field(default=None, repr=False)
+    into: Int[Array, " n"] | None = dataclasses.field(default=None, repr=False)
 
     @property
     def labels(self) -> Int[Array, " n"]:
@@ -66,11 +66,12 @@ class Alignment:
         """For each site with any, the local components that were merged into another one of the
         site.
         """
-        parts = {
-            site: tuple(np.flatnonzero(into != np.arange(len(into))).tolist())
-            for site, into in self.into.items()
+        if self.into is None:
+            return {}
+        parts = self._by_site(self.into != np.arange(len(self.into)))
+        return {
+            site: tuple(np.flatnonzero(own).tolist()) for site, own in parts.items() if own.any()
         }
-        return {site: own for site, own in parts.items() if own}
 
     @functools.cached_property
     def margins(self) -> dict[str, Float[Array, " k"]]:
@@ -81,9 +82,13 @@ class Alignment:
         if no move is possible, and NaN for components that were left out or absorbed.
         """
         if self.confidence is None:
-            return {site: np.full(len(labels), np.nan) for site, labels in self.matching.items()}
-        margins = np.append(self.confidence.margins, np.nan)
-        return {site: margins[rows] for site, rows in self.rows.items()}
+            return self._by_site(np.full(len(self.labels), np.nan))
+        return self._by_site(np.append(self.confidence.margins, np.nan)[self.rows])
+
+    def _by_site(self, values: Array) -> dict[str, Array]:
+        """Return the values of the components (N,), by site."""
+        ends = np.cumsum([len(own) for own in self.matching.values()])
+        return dict(zip(self.matching, np.split(values, ends[:-1]), strict=True))
 
     @functools.cached_property
     def components_evidence(self) -> dict[int, float]:
@@ -163,7 +168,6 @@ class Aligner:
         find = self._in_memory if isinstance(block, Block) else self._in_passes
         aligned = find(block, wanted)  # pyright: ignore[reportArgumentType]
         labels = aligned.labels
-        into = aligned.into
         if not known:
             labels = _by_weight(block, labels, importance)
         return Alignment(
@@ -174,8 +178,8 @@ class Aligner:
             known=known,
             judged=self.matching is not Matching.KL_FUSION or self.components is not None,
             confidence=aligned.confidence,
-            rows=block.by_site(aligned.rows),
-            into={} if into is None else block.by_site(into - first_of_site(block)),
+            rows=aligned.rows,
+            into=aligned.into,
         )
 
     def _in_memory(self, block: Block, wanted: Bool[Array, " n"]) -> "_Aligned":
@@ -278,12 +282,12 @@ def _by_weight(block: Block | BlockTable, labels: Array, importance: Array) -> A
     groups = int(labels.max()) + 1
     known = bool(block.priors.exchangeable.all())
 
-    def learnt(piece: Block) -> Array:
-        natural = piece.members.natural_parameters
-        return natural - piece.priors.at(piece.site).natural_parameters if known else natural
+    def learnt(piece: Block, rows: Array) -> Array:
+        natural = picked(piece.members, rows).natural_parameters
+        return natural - piece.priors.at(piece.site[rows]).natural_parameters if known else natural
 
-    def weights(piece):
-        return (piece.at_components(importance) * piece.counts * piece.held)[:, None]
+    def weights(piece, rows):
+        return (piece.at_components(importance) * piece.counts * piece.held)[rows, None]
 
     keys = _to_rounding(group_totals(block, labels, groups, weights))
     _, place, number = np.unique(keys, return_inverse=True, return_counts=True)

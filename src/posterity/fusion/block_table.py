@@ -216,15 +216,18 @@ def group_totals(
     block: Block | BlockTable,
     labels: Int[Array, " n"],
     groups: int,
-    rows: Callable[[Block], Float[Array, "some width"]],
+    rows: Callable[[Block, Int[Array, " some"]], Float[Array, "some width"]],
 ) -> Float[Array, "groups width"]:
-    """Return sums of the ``rows`` of each label but -1, independent of the order of sites."""
-    if isinstance(block, Block):
-        kept = labels >= 0
-        return canonical_sums(rows(block)[kept], labels[kept], groups)
+    """Return sums by label of the ``rows`` of a block's components, without those of label -1;
+    independent of the order of sites.
+    """
     sums = None
-    for piece, own in block.pieces(labels):
-        values = rows(piece)
+    for piece, every in block.pieces(labels):
+        kept = np.flatnonzero(every >= 0)
+        own = every[kept]
+        values = rows(piece, kept)
+        if isinstance(block, Block):
+            return canonical_sums(values, own, groups)
         sums = sums or ExactGroupSums(groups, values.shape[1])
         sums.add(values, own)
     assert sums is not None  # there are at least two sites

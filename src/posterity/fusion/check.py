@@ -92,17 +92,13 @@ def _groups(block: Block | BlockTable, alignment: Alignment | None) -> Groups:
     if isinstance(block, Block):
         return Groups(block, alignment)
     known = alignment and alignment.confidence
-    confidence = known if isinstance(known, PassConfidence) else _of_one_group(block)
-    groups = Groups(*_of_sites(confidence, alignment, confidence.examined()))
+    if not isinstance(known, PassConfidence):
+        passes = Passes(block, BUDGET // (64 * block.dim))
+        known = PassConfidence(passes, passes.as_labelled(None))  # that all sites are alike
+    groups = Groups(*_of_sites(known, alignment, known.examined()))
     if alignment is not None:
         groups.everywhere = block.site, alignment.labels
     return groups
-
-
-def _of_one_group(table: BlockTable) -> PassConfidence:
-    """Return the confidence in that all sites of a table, with one law each, are alike."""
-    passes = Passes(table, BUDGET // (64 * table.dim))
-    return PassConfidence(passes, passes.as_labelled(None))
 
 
 def _of_sites(
@@ -120,7 +116,7 @@ def _of_sites(
         cost=clustering.misfit,
         trace=(),
         confidence=Confidence(clustering, {}, confidence.free),
-        rows=block.by_site(np.arange(len(labels))),
+        rows=np.arange(len(labels)),
     )
     return block, own
 

@@ -166,14 +166,9 @@ def assign(
 def contested(labels: Int[Array, " n"], site: Int[Array, " n"], groups: int) -> Int[Array, " some"]:
     """Return the sites that have two rows with one label below ``groups``."""
     width = groups + 1
-    pairs = site * width + labels
-    if int(site[-1] + 1) * width <= 8 * len(labels):  # counting is faster than sorting
-        taken = (np.bincount(pairs) > 1).nonzero()[0]
-    else:
-        pairs = np.sort(pairs)
-        taken = pairs[1:][pairs[1:] == pairs[:-1]]
-    site = taken[taken % width < groups] // width  # in ascending order
-    return site[np.append(site[1:] > site[:-1], True)] if len(site) else site
+    pairs = np.sort(site * width + labels)
+    taken = pairs[1:][pairs[1:] == pairs[:-1]]
+    return np.unique(taken[taken % width < groups] // width)
 
 
 def refine(clustering: Clustering, *, sweeps: int = 20) -> Clustering:

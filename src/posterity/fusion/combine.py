@@ -69,8 +69,8 @@ def average(
             return Plate(members)
         share = importance / math.fsum(importance)
 
-        def shared(piece):
-            return (piece.at_components(share) * piece.counts)[:, None]
+        def shared(piece, rows):
+            return (piece.at_components(share) * piece.counts)[rows, None]
 
         size = members.batch_shape[0]
         kind = block.like.weights  # pyright: ignore
@@ -88,9 +88,9 @@ def average(
             return barycenter(picked(parts.members, whole), labels[whole], divergence, weights)
         side = block.divergence
 
-        def weighted(piece: Block) -> Array:
-            weight = piece.at_components(importance)[:, None]
-            return np.hstack([side.coordinates(piece.members) * weight, weight])
+        def weighted(piece: Block, rows: Array) -> Array:
+            weight = piece.at_components(importance)[rows, None]
+            return np.hstack([side.coordinates(picked(piece.members, rows)) * weight, weight])
 
         totals = group_totals(block, labels, int(labels.max()) + 1, weighted)
         mean = side.family(block.template, totals[:, :-1] / totals[:, -1:])
@@ -243,10 +243,9 @@ class Terms:
     def all(self) -> ExponentialFamily:
         """Return the sum of all contributions."""
 
-        def every(piece):
-            return np.column_stack(
-                [self._added(piece, np.arange(len(piece.site))).natural_parameters, piece.counts]
-            )
+        def every(piece, rows):
+            added = self._added(piece, rows).natural_parameters
+            return np.column_stack([added, piece.counts[rows]])
 
         totals = group_totals(self.block, self.labels, self.groups, every)
         like: Any = self.block.like

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import scipy
 
-from posterity.arrays.tree import map_leaves
+from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
 from posterity.fusion.criterion import USUAL, Criterion, DescriptionLength
-from posterity.fusion.geometry import PIECE, Centroids, Divergence, Points, chunks
+from posterity.fusion.geometry import PIECE, Centroids, Divergence, Points, chunks, finite
 from posterity.fusion.judged import Evidence, shares
 
 Array = np.ndarray
-MANY = 2**14  # Components beyond which evenly spaced ones represent all in the population
+MANY = 2**12  # Components beyond which evenly spaced ones represent all in the population
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,10 +222,9 @@ class LocalComponents:
         """
         assert self.shapes is not None
         place = self.judged.template.location()
-        sizes: list[int] = []
-        map_leaves(lambda own: sizes.append(own.shape[-1]), place)
+        sizes = [own.shape[-1] for own in leaves(place)]
         laws = map(self.judged.members, self.judged.parts)
-        points = np.concatenate([_side_by_side(law.location()) for law in laws])
+        points = np.concatenate([np.hstack(leaves(law.location())) for law in laws])
         scale = np.where((spread := points.std(0)) > 0, spread, 1.0)
         average = self.shapes.family(np.repeat(self.shapes.middle[0], len(scale) + 1, axis=0))
         steps = np.vstack([np.zeros(len(scale)), np.diag(scale)])
@@ -297,13 +296,6 @@ class LocalComponents:
         return LocalComponents(self.points.take(rows), starts, numbers=self.numbers)
 
 
-def _side_by_side(place: Any) -> Float[Array, "n located"]:
-    """Return the arrays of a location, which may be a tree, as one."""
-    parts: list[Array] = []
-    map_leaves(parts.append, place)
-    return np.hstack(parts)
-
-
 def _populations_of(several: Sequence[Points]) -> list[tuple[Points, float]]:
     """Return, for each of several sets of points of one family, the member that minimises summed
     ``KL(l || .)``, and the average divergence.
@@ -314,9 +306,9 @@ def _populations_of(several: Sequence[Points]) -> list[tuple[Points, float]]:
         dual = np.concatenate([points.members(rows).mean_parameters for rows in points.parts])
         means.append(dual.mean(0))
         inner.append(np.vdot(points.coordinates, dual) / len(points))
-    with np.errstate(invalid="ignore"):  # means without digits become an error in the costs
+    with np.errstate(all="ignore"):  # means without digits become an error
         every = Points.of(several[0].template.with_mean_parameters(np.array(means)))
-    surprise = every.potential - [points.potential.mean() for points in several] + inner
+    surprise = finite(every.potential) - [points.potential.mean() for points in several] + inner
     surprise = np.maximum(surprise - np.einsum("nd,nd->n", every.coordinates, means), 0.0)
     each = [every.take(slice(n, n + 1)) for n in range(len(several))]
     return list(zip(each, surprise.tolist(), strict=True))

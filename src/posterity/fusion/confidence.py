@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 
 import numpy as np
 import scipy
@@ -30,7 +29,6 @@ NUMBERS = 2**27  # Number of floats in all such pairs up to which ambiguity is a
 CHANCE = 0.999
 """Quantile of the misfit under sampling alone, below which two sites' scale is identified."""
 NEIGHBOURS = 2  # Difference from the number of groups found, up to which there is always evidence
-BLOCK = 2**18  # Pairs of a component and a group that are computed together
 
 
 class Confidence:
@@ -55,10 +53,14 @@ class Confidence:
         """Number of components of all sites."""
         return len(self.clustering.labels)
 
-    @functools.cached_property
+    @property
     def margins(self) -> Float[Array, " n"]:
         """Least rise of the objective (N,), in nats, if one component is moved (:class:`Moves`)."""
-        return np.concatenate([Moves(part, self.free).margins() for part in self.parts])
+        return self._rises[:, 0]
+
+    @functools.cached_property
+    def _rises(self) -> Float[Array, "n 2"]:
+        return np.concatenate([Moves(part, self.free).rises() for part in self.parts])
 
     @functools.cached_property
     def components(self) -> dict[int, float]:
@@ -74,12 +76,9 @@ class Confidence:
 
     def _alone(self) -> Iterator[tuple[int, float]]:
         """Yield the number of groups, and the objective, if one component gets its own group."""
-        clustering = self.clustering
-        groups = len(clustering.counts)
-        rises = Moves(clustering, nearest=0).margins()
-        shared = clustering.counts[clustering.labels] > 1
-        if shared.any():
-            yield groups + 1, clustering.objective + float(rises[shared].min())
+        least = float(self._rises[:, 1].min())
+        if least < np.inf:
+            yield len(self.clustering.counts) + 1, self.clustering.objective + least
 
     def _neighbours(self) -> Iterator[tuple[int, float]]:
         """Yield up to two larger and two smaller numbers of groups, and the objective of a
@@ -189,13 +188,14 @@ class Moves:
     free: bool = True
     nearest: int = 4
 
-    def margins(self) -> Float[Array, " n"]:
-        """Return the least rise for each component, in nats; negative if the objective would fall.
-        Rises are exact, by a new group and by the ``nearest`` others.
+    def rises(self) -> Float[Array, "n 2"]:
+        """Return the least rise for each component, in nats, and that by a new group; negative if
+        the objective would fall. Rises are exact, by a new group and by the ``nearest`` others.
         """
-        return np.concatenate([self._least(rows) for rows in self._blocks()])
+        parts = self.clustering.local.parts(len(self._counts))
+        return np.concatenate([self._least(rows) for rows, _ in parts])
 
-    def _least(self, rows: slice) -> Float[Array, " n"]:
+    def _least(self, rows: slice) -> Float[Array, "n 2"]:
         partners = self._partners(rows)
         more = self._roughly(rows, partners)
         near = np.argsort(more, axis=1, kind="stable")[:, : 1 + self.nearest]
@@ -203,7 +203,8 @@ class Moves:
         group = near[one, place]
         rise = np.full(near.shape, np.inf)
         rise[one, place] = self._exactly(rows.start + one, group, partners[one, group])
-        return rise.min(axis=1)
+        new = np.where(near == len(self._counts), rise, np.inf)
+        return np.stack([rise.min(axis=1), new.min(axis=1)], axis=1)
 
     def _roughly(self, rows: slice, partners: Int[Array, "n h"]) -> Float[Array, "n h"]:
         """Return by how much divergences rise by moving to each group if centroids stay; infinite
@@ -280,10 +281,3 @@ class Moves:
         holder = np.full((site[-1] + 1, len(self._counts) + 1), -1)
         holder[site, labels] = np.arange(rows.start, rows.stop)
         return holder[site]
-
-    def _blocks(self) -> list[slice]:
-        """Return slices of whole sites, each of bounded size."""
-        starts = self.clustering.local.starts
-        block = starts[1:] * len(self._counts) // BLOCK
-        first = np.flatnonzero(np.diff(block, prepend=-1))
-        return [slice(a, b) for a, b in pairwise([*starts[first].tolist(), int(starts[-1])])]

@@ -118,7 +118,12 @@ class Effects:
         """Return the nats that each component of a site gains by joining each group of the other
         sites, and these groups' labels (n,), -1 for the site itself.
         """
-        own, rest, labels, out = self.without(site)
+        own = slice(*self.starts[site : site + 2])
+        rest = np.ones(len(self.labels), bool)
+        rest[own] = False
+        labels = np.unique(self.labels[rest], return_inverse=True)[1]
+        out = np.full(len(rest), -1)
+        out[rest] = labels
         groups = int(labels.max()) + 1
         number = np.bincount(labels)
         total = 0.0
@@ -181,20 +186,6 @@ class Effects:
             if current.worth <= before.worth:
                 break
         return current
-
-    def without(
-        self, site: int
-    ) -> tuple[slice, Bool[Array, " n"], Int[Array, " others"], Int[Array, " n"]]:
-        """Return a site's rows, a mask of the other rows, their labels without gaps, and the same
-        labels for all rows, -1 for the site's.
-        """
-        own = slice(*self.starts[site : site + 2])
-        rest = np.ones(len(self.labels), bool)
-        rest[own] = False
-        labels = np.unique(self.labels[rest], return_inverse=True)[1]
-        out = np.full(len(rest), -1)
-        out[rest] = labels
-        return own, rest, labels, out
 
     def _matched(self, site: int) -> "Effects":
         gains, labels = self.gains(site)

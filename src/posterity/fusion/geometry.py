@@ -308,9 +308,8 @@ def barycenter(
     coordinates = divergence.coordinates(members)
     weights = np.ones(len(coordinates)) if weights is None else np.asarray(weights, float)
     size = int(labels.max()) + 1
-    weighted = coordinates if (weights == 1).all() else coordinates * weights[:, None]
     counts = canonical_sums(weights[:, None], labels, size)
-    mean = canonical_sums(weighted, labels, size) / counts
+    mean = canonical_sums(coordinates * weights[:, None], labels, size) / counts
     return moved(divergence.family(members[:1], mean), opposite(origin))
 
 
@@ -329,7 +328,7 @@ def opposite(offset: Any) -> Any:
     return map_leaves(operator.neg, offset)
 
 
-def finite(costs: Float[Array, "n g"]) -> Float[Array, "n g"]:
+def finite(costs: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """Return the costs; raise a ParameterError if any is NaN or infinite."""
     if not np.isfinite(costs.max()):
         raise ParameterError(

@@ -47,7 +47,7 @@ class Groups:
             origin = clustering.local.origin
             self.labels = clustering.labels
             self.natural = clustering.local.judged.coordinates
-            places = np.concatenate([*alignment.rows.values()])
+            places: Any = alignment.rows
             found = np.flatnonzero(places >= 0)
             self.rows = np.empty(len(found), int)
             self.rows[places[found]] = found

@@ -108,8 +108,7 @@ def match(
         costs = local.points.divergences(first.centroids(first.coordinates))
         start = Clustering(local, assign(costs, local.starts))
         end = polish(refine(start))
-        trace = [start.misfit, end.misfit] if end.misfit < start.misfit else [end.misfit]
-        result = SearchResult(end, trace)
+        result = SearchResult(end, [start.misfit, end.misfit])
     else:
         result = search(local, components)
         if components is None and differ(result.clustering):

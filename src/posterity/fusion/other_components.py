@@ -10,6 +10,7 @@ import scipy
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.families.normal_wishart import NormalPrecision
 from posterity.fusion.absorb import Absorbing
+from posterity.fusion.clustering import sums
 from posterity.fusion.confidence import AMBIGUOUS
 from posterity.fusion.deviations import (
     compared,
@@ -45,9 +46,8 @@ def strangers(groups: Groups, level: float) -> Iterator[Doubt]:
         facts: Any = {"count": int(own[at]), "size": int(number[at]), "share": rest}
         yield doubt(Kind.STRANGER, float(evidence[at]), block.names[at], place=block.place, **facts)
         return
-    found = [*_of_scatter(groups, ~shared)]
-    if found and max(found)[0] > -np.log(level):
-        most, site, column, step = max(found)
+    most, site, column, step = _of_scatter(groups, ~shared)
+    if most > -np.log(level):
         facts = {"times": np.exp(step / 2), "column": column, "place": block.place}
         yield doubt(Kind.SCATTER, most, block.names[site], **facts)
 
@@ -85,32 +85,37 @@ def of_presence(
     return -np.log(product * (1 - np.log(product)))
 
 
-def _of_scatter(
-    groups: Groups, alone: Bool[Array, " n"]
-) -> Iterator[tuple[float, int, int, float]]:
-    """Yield, for each site with components ``alone``, the nats of Student's test that their records
-    scatter like all others': of the logarithms of variances in the column where they differ most;
-    and the site, that column and the difference.
+def _of_scatter(groups: Groups, alone: Bool[Array, " n"]) -> tuple[float, int, int, float]:
+    """Return the largest evidence, in nats, that records of a site's components ``alone`` do not
+    scatter like those of other sites, by Student's test of the logarithms of variances in each
+    column; and the site, that column and the difference. None for families without variances.
     """
     if not isinstance(groups.block.members, NormalPrecision):
-        return
+        return 0.0, 0, 0, 0.0
     spread: Any = groups.variances
-    known = np.isfinite(spread).all(1) & (spread > 0).all(1)
-    logs = np.log(np.where(known[:, None], spread, 1.0))
-    sites = np.unique(groups.site[alone & known])
-    for site in sites.tolist():
-        mine = logs[alone & known & (groups.site == site)]
-        rest = logs[known & (groups.site != site)]
-        freedom = len(mine) + len(rest) - 2
-        if min(len(rest), freedom) < 1:
-            continue
-        step = mine.mean(0) - rest.mean(0)
-        scatter = len(mine) * mine.var(0) + len(rest) * rest.var(0)
-        error = np.sqrt(scatter / freedom * (1 / len(mine) + 1 / len(rest)))
-        chance = 2 * scipy.special.stdtr(freedom, -np.abs(step) / error)
-        evidence = -np.log(2 * chance * len(sites) * logs.shape[1])
-        column = int(evidence.argmax())
-        yield float(evidence[column]), site, column, float(step[column])
+    known = (np.isfinite(spread) & (spread > 0)).all(1)
+    logs = np.log(spread[known])
+    logs = logs - logs.mean(0)
+    rows = np.hstack([np.ones_like(logs), logs, logs**2])
+    site = groups.site[known]
+    alone = alone[known]
+
+    def moments(some: Any) -> Array:
+        own = sums(rows[some], site[some], len(groups.block.names))
+        return own.reshape(len(own), 3, -1).swapaxes(0, 1)  # numbers, sums and squares
+
+    count, total, square = moments(alone)
+    every = moments(slice(None))
+    others, rest, squares = every.sum(1, keepdims=True) - every
+    freedom = count + others - 2
+    scatter = square - total**2 / count + squares - rest**2 / others
+    step = total / count - rest / others
+    error = np.sqrt(scatter / freedom * (1 / count + 1 / others))
+    chance = 2 * scipy.special.stdtr(freedom, -np.abs(step) / error)
+    evidence = np.where(freedom < 1, -np.inf, -np.log(2 * chance * np.count_nonzero(count)))
+    told = np.round(np.nan_to_num(evidence, nan=-np.inf), 6)
+    place = np.unravel_index(told.argmax(), told.shape)
+    return float(evidence[place]), *map(int, place), float(step[place])  # pyright: ignore
 
 
 def may_be_one(groups: Groups, level: float) -> Iterator[Doubt]:

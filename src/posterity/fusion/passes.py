@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from posterity.arrays.tree import map_leaves
 from posterity.arrays.typing import Float, Int
 from posterity.artifact.checkpoint import Checkpoint
 from posterity.families import ExponentialFamily
 from posterity.fusion.clustering import Clustering, assign, packed
 from posterity.fusion.components import LocalComponents
 from posterity.fusion.criterion import USUAL, DescriptionLength
-from posterity.fusion.geometry import Centroids
+from posterity.fusion.geometry import Centroids, middle
 from posterity.fusion.rows import ExactGroupSums, GroupSums, Rows
 from posterity.fusion.search import SearchResult, price_of_a_group, search
 from posterity.status import Progress
@@ -104,7 +103,7 @@ class Passes:
         self.population: ExponentialFamily | None = None  # from which components are drawn
         self.sampled = table.ranked(sample)
         some = table.gather(self.sampled)
-        table.origin = _origin(self.table.natural(some.rows))
+        table.origin = middle(table.natural(some.rows))
         for block in self.store.blocks():
             self.store.replace(block, self.table.completed(block.rows, table.origin))
         self.count()
@@ -160,8 +159,7 @@ class Passes:
             for part in block.parts(max(1, COSTS // groups)):
                 labels[part.span] = own = labels_of(part)
                 sums.add(part.rows[:, self.table.matched], own)
-        means = sums.totals / np.maximum(sums.counts, 1.0)[:, None]
-        return PassResult(labels, sums.counts, means)
+        return PassResult(labels, sums.counts, sums.means)
 
     def refine(self, sweep: PassResult, left: int = 8, *, settled: float = 1e-4) -> PassResult:
         """Alternate assignment and centroids at a fixed number of groups; the misfit only falls.
@@ -194,7 +192,7 @@ class Passes:
         """
         least = len(self.sampled)
         start, left = self.stages.resumed(self) or (None, sweeps)
-        found: Any = None if len(self.sampled) > least else search(self.near, components)
+        found = search(self.near, components)
         if start is None:
             seed = found.clustering
             coordinates = seed.centroids.coordinates
@@ -251,11 +249,3 @@ class Passes:
     def in_sample(self, result: PassResult) -> Clustering:
         """Return the clustering of the sample by a result."""
         return Clustering(self.near, packed(result.labels[self.sample.places]))
-
-
-def _origin(members: ExponentialFamily) -> object:
-    """Return the middle of the members, or None if the origin is already within their spread."""
-    place = members.location()
-    amid: list[bool] = []
-    map_leaves(lambda x: amid.append(bool((np.abs(x.mean(0)) <= x.std(0)).all())), place)
-    return None if all(amid) else map_leaves(lambda x: x.mean(0), place)

@@ -61,8 +61,7 @@ def files(path: str | os.PathLike[str]) -> list[str]:
     """
     path = os.fspath(path)
     if os.path.isdir(path):
-        with os.scandir(path) as entries:
-            paths = [e.path for e in entries if e.name.endswith(SUFFIX) and e.name[0] != "."]
+        paths = glob.glob(os.path.join(glob.escape(path), f"*{SUFFIX}"))
     elif not glob.has_magic(path) or os.path.lexists(path):
         return [path]
     else:
@@ -88,12 +87,6 @@ def within(posteriors: Iterator[Item], limit: int) -> tuple[Iterator[Item], bool
         if size > limit:
             return itertools.chain(first, posteriors), False
     return iter(first), True
-
-
-def is_batch(value: Any) -> bool:
-    """True for a batch (sites,) of posteriors with plates, which stands for as many sites."""
-    many = isinstance(value, ExponentialFamily) and len(value.batch_shape) == 1
-    return many and any(block.is_plate for block in blocks(value).values())
 
 
 def one_by_one(posteriors: Iterable[Item]) -> Iterator[Alone]:
@@ -128,7 +121,9 @@ def _read(value: Any, name: str | None) -> Alone | Several:
         return read_alone(os.fspath(value), name)
     if isinstance(value, Alone | Several):
         return value
-    if name is None and is_batch(value):
+    many = name is None and isinstance(value, ExponentialFamily) and len(value.batch_shape) == 1
+    if many and any(block.is_plate for block in blocks(value).values()):
+        # A batch (sites,) of posteriors with plates stands for as many sites.
         nothing: Any = [None] * value.batch_shape[0]
         return Several(nothing, value, None, nothing, {})
     return Alone(name, called(value, name), "", {})  # pyright: ignore[reportArgumentType]
@@ -164,7 +159,8 @@ CRITERION = Constraint(
 
 class Plan:
     """The checked arguments of :func:`posterity.fuse`. ``labels`` is the matching that the user
-    passed, if any; ``rule`` is None if it follows from the sites.
+    passed, if any; ``rule`` is None if it follows from the sites; ``bytes`` of memory are used, and
+    ``numbers`` are those of the criterion.
     """
 
     def __init__(
@@ -194,8 +190,10 @@ class Plan:
         self.prior = prior
         self.absorb = absorb
         self.budget = budget
+        self.bytes = BUDGET if budget is None else budget
         self.networks = networks
         self.criterion = criterion
+        self.numbers = USUAL if criterion is None else criterion
         searched = self.matching is Matching.EVIDENCE and components is None
         if absorb and not searched:
             raise UsageError(
@@ -210,11 +208,6 @@ class Plan:
                 fix="Leave criterion out.",
             )
 
-    @property
-    def numbers(self) -> DescriptionLength:
-        """The numbers of the criterion for the number of components."""
-        return USUAL if self.criterion is None else self.criterion
-
     def passed(self, **others: Any) -> list[str]:
         """Return the names of the arguments, besides ``prior``, that are not the default; those of
         ``others`` have None as their default.
@@ -226,21 +219,15 @@ class Plan:
         given = [name for name, value in own.items() if value != usual.get(name)]
         return given + [name for name, value in others.items() if value is not None]
 
-    @property
-    def bytes(self) -> int:
-        """Bytes of memory to use."""
-        return BUDGET if self.budget is None else self.budget
-
     def in_memory_only(self, first: Any) -> str:
         """Return the choice that needs all sites in memory; empty if sums suffice."""
         if self.matching is Matching.KL_FUSION:
             return "matching='kl-fusion'"
-        value = open_artifact(first)[0] if isinstance(first, str | os.PathLike) else first
+        value = open_artifact(first)[0] if _is_path(first) else first
         value = getattr(value, "value", getattr(value, "posterior", value))
         law = value.prior if isinstance(value, Ledger) else value
-        tied = isinstance(law, ExponentialFamily) and any(
-            block.is_tied for block in blocks(law).values()
-        )
+        family = isinstance(law, ExponentialFamily)
+        tied = family and any(block.is_tied for block in blocks(law).values())
         return "posteriors whose blocks share labels" * tied or "networks" * is_network(law)
 
 

@@ -187,8 +187,8 @@ class GroupSums:
 
     @property
     def means(self) -> Float[Array, "g width"]:
-        """The average row of each group; no group may be empty."""
-        return self.totals / self.counts[:, None]
+        """The average row of each group; zeros for an empty one."""
+        return self.totals / np.maximum(self.counts, 1.0)[:, None]
 
 
 class ExactGroupSums:

@@ -73,8 +73,8 @@ def scales_of(
 def _scale(block: Block | BlockTable | None, alignment: Alignment, divergence: Any) -> Scale:
     labels = alignment.labels
     rows = labels >= 0  # components that are matched with others, and not absorbed
-    if alignment.into:
-        rows &= np.concatenate([own == np.arange(len(own)) for own in alignment.into.values()])
+    if alignment.into is not None:
+        rows &= alignment.into == np.arange(len(labels))
     rows &= (np.bincount(labels[rows], minlength=alignment.components) > 1)[labels]
     count = int(rows.sum())
     residual = float(alignment.cost) / count if count else None

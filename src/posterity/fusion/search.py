@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from posterity.arrays.typing import Int
-from posterity.fusion.agglomeration import Merging, agglomerate
+from posterity.fusion.agglomeration import agglomerate
 from posterity.fusion.clustering import (
     Clustering,
     assign,
@@ -21,7 +21,6 @@ from posterity.fusion.clustering import (
 from posterity.fusion.components import LocalComponents
 from posterity.fusion.criterion import buffet
 from posterity.fusion.effects import Effects
-from posterity.fusion.geometry import PIECE, chunks
 
 Array = np.ndarray
 SEED_COMPONENTS = 320
@@ -46,26 +45,6 @@ class SearchResult:
     effects: Effects | None = None
 
 
-class Incumbent:
-    """The best clustering so far; the trace of its objective never rises."""
-
-    def __init__(self, clustering: Clustering):
-        self.best = clustering
-        self.trace = [clustering.objective]
-        self.levels = {len(clustering.counts): clustering.objective}
-
-    def offer(self, clustering: Clustering) -> bool:
-        """Keep a clustering if it is better by more than rounding; return whether it was."""
-        groups = len(clustering.counts)
-        objective = clustering.objective
-        self.levels[groups] = min(objective, self.levels.get(groups, np.inf))
-        better = objective < self.trace[-1] - ROUNDING * abs(self.trace[-1])
-        if better:
-            self.best = clustering
-            self.trace.append(objective)
-        return better
-
-
 def search(local: LocalComponents, components: int | None = None) -> SearchResult:
     """Cluster the components of all sites into ``components`` groups or the best number.
 
@@ -88,26 +67,36 @@ def _search_sample(local: LocalComponents, components: int | None) -> SearchResu
         wanted = min(components, len(local.points))  # a sample may have fewer
         start = merging.level(max(wanted, merging.fewest))
         return _exactly(start, wanted)
-    return _descend(merging)
-
-
-def _descend(merging: Merging, *, patience: int = 5) -> SearchResult:
-    """Refine clusterings with fewer and fewer groups, from one more than the best level of merging
-    has, until several together are no better.
-    """
     best = merging.level(merging.best)
     assert best is not None  # the best level exists
-    incumbent = Incumbent(best)
-    current = merging.level(merging.best + 1) or best
+    return _descend(best, merging.level(merging.best + 1) or best, thorough=True)
+
+
+def _descend(
+    best: Clustering, current: Clustering | None, *, thorough: bool, patience: int = 5
+) -> SearchResult:
+    """Refine clusterings with fewer and fewer groups, from the ``current`` one on, until several
+    together are no better than the best. The trace of the objective never rises.
+    """
+    trace = [best.objective]
+    levels = {len(best.counts): best.objective}
     waited = 0
     while current is not None:
-        current = refine(current)
-        hopeless = current.objective - incumbent.trace[-1] > most_gained(current)
-        current = current if hopeless else polish(current)
-        waited = 0 if incumbent.offer(current) else waited + 1
-        beyond = hopeless and len(current.counts) < len(incumbent.best.counts)
+        current = refine(current, sweeps=20 if thorough else 2)
+        hopeless = current.objective - trace[-1] > most_gained(current)
+        if thorough and not hopeless:
+            current = polish(current)
+        groups = len(current.counts)
+        objective = current.objective
+        levels[groups] = min(objective, levels.get(groups, np.inf))
+        waited += 1
+        if objective < trace[-1] - ROUNDING * abs(trace[-1]):
+            best = current
+            trace.append(objective)
+            waited = 0
+        beyond = hopeless and groups < len(best.counts)
         current = None if beyond or waited > patience else drop(current)
-    return SearchResult(incumbent.best, incumbent.trace, incumbent.levels)
+    return SearchResult(best, trace, levels)
 
 
 def most_gained(clustering: Clustering) -> float:
@@ -121,32 +110,23 @@ def _exactly(start: Clustering | None, components: int) -> SearchResult:
     """Drop or split groups until there are ``components``, which is known to be feasible."""
     clustering: Any = start
     clustering = polish(refine(clustering))
-    while len(clustering.counts) > components:
-        clustering = polish(refine(drop(clustering)))  # pyright: ignore
-    while len(clustering.counts) < components:
-        clustering = polish(refine(split(clustering)))  # pyright: ignore
+    step = drop if len(clustering.counts) > components else split
+    while len(clustering.counts) != components:
+        clustering = polish(refine(step(clustering)))  # pyright: ignore
     return SearchResult(clustering, [clustering.objective])
 
 
 def drop(clustering: Clustering) -> Clustering | None:
-    """Dissolve the group whose members lose least by moving; return None if none can go."""
-    if len(clustering.counts) <= clustering.local.largest:
+    """Dissolve the group whose members lose least by moving, each to the best of the others; return
+    None if none can go.
+    """
+    groups = len(clustering.counts)
+    if groups <= clustering.local.largest:
         return None
-    loss = np.bincount(clustering.labels, clustering.rivals.more)
-    return _without(clustering, loss.argmin())
-
-
-def _without(clustering: Clustering, gone: Any) -> Clustering:
-    """Dissolve one group or several: their components are assigned to the nearest of the others."""
-    labels = clustering.nearest.copy()
-    kept = np.ones(len(clustering.counts), bool)
-    kept[gone] = False
-    rows = np.flatnonzero(~kept[labels])
-    left = np.flatnonzero(kept)
-    for some in chunks(len(rows), 8 * len(kept), PIECE):
-        part = rows[some]
-        labels[part] = left[clustering.costs(part)[:, left].argmin(1)]
-    return clustering.relabelled(clustering.exclusive(labels, left))
+    group, more = clustering.rivals
+    gone = np.bincount(clustering.labels, more).argmin()
+    labels = np.where(clustering.labels == gone, group, clustering.labels)
+    return clustering.relabelled(clustering.exclusive(labels, np.delete(np.arange(groups), gone)))
 
 
 def split(clustering: Clustering) -> Clustering | None:
@@ -163,39 +143,15 @@ def split(clustering: Clustering) -> Clustering | None:
 
 
 def _extend(local: LocalComponents, seed: Clustering, components: int | None) -> SearchResult:
-    """Assign all other sites, open groups for components that fit nowhere, and refine."""
-    current = refine(Clustering(local, _open(local, seed, components)), sweeps=8)
-    incumbent = Incumbent(current)
-    better = components is None
-    while better and len(current.counts) > local.largest:
-        current = refine(_shed(current), sweeps=4)
-        better = incumbent.offer(current)
-    if components is not None and len(current.counts) != components:
-        return _exactly(current, components)
-    return SearchResult(incumbent.best, incumbent.trace, incumbent.levels)
-
-
-def _shed(clustering: Clustering) -> Clustering:
-    """Dissolve the group whose members lose least by moving, or two, or four, and so on, as long as
-    more are better; none that takes in members of another one.
+    """Assign all other sites, open groups for components that fit nowhere, and refine; dissolve
+    groups as long as that is better.
     """
-    rivals = clustering.rivals
-    loss = np.bincount(clustering.labels, rivals.more)
-    pairs = set(zip(clustering.labels.tolist(), rivals.group.tolist(), strict=True))
-    chosen: list[int] = []
-    for group in np.argsort(loss, kind="stable").tolist():
-        if not any({(group, own), (own, group)} & pairs for own in chosen):
-            chosen.append(group)
-    chosen = chosen[: len(loss) - clustering.local.largest]
-    best = _without(clustering, chosen[:1])
-    number = 2
-    while number < 2 * len(chosen):
-        fewer = _without(clustering, chosen[:number])
-        if fewer.objective >= best.objective:
-            break
-        best = fewer
-        number = 2 * number
-    return best
+    current = refine(Clustering(local, _open(local, seed, components)), sweeps=8)
+    if components is None:  # the sample was polished
+        return _descend(current, drop(current), thorough=False)
+    if len(current.counts) != components:
+        return _exactly(current, components)
+    return SearchResult(current, [current.objective])
 
 
 def _open(local: LocalComponents, seed: Clustering, components: int | None) -> Int[Array, " n"]:

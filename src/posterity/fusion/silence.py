@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from posterity.arrays.typing import Float, Int
 from posterity.families import Gamma, NormalWishart
 from posterity.fusion.blocks import Block
 from posterity.fusion.doubts import Doubt, Kind, doubt, more
@@ -27,7 +26,8 @@ def say_nothing(blocks: Mapping[str, Block], every: bool) -> Iterator[Doubt]:
     lost = np.zeros(len(names))
     for block in blocks.values():
         heaviest = np.lexsort((-block.counts, block.site))[np.cumsum(block.sizes) - block.sizes]
-        learnt = learnt + _learnt(block, heaviest)
+        told = block.members.kl(block.priors.at(block.site))
+        learnt = learnt + np.bincount(block.site, told, len(names))
         lost = np.fmax(lost, _lost(block.members[heaviest], block.priors.at(block.site[heaviest])))
     by_name = np.argsort(np.array(names, str), kind="stable")
     less = by_name[lost[by_name] > NOTHING]
@@ -37,19 +37,6 @@ def say_nothing(blocks: Mapping[str, Block], every: bool) -> Iterator[Doubt]:
     if every and len(quiet):
         least = float(learnt[quiet[0]])
         yield doubt(Kind.NOTHING, least, names[quiet[0]], more=more(len(quiet) - 1))
-
-
-def _learnt(block: Block, heaviest: Int[Array, " sites"]) -> Float[Array, " sites"]:
-    """Return the KL of each site's heaviest component from its prior, in nats; if that is nearly
-    zero, the sum over the site's components.
-    """
-    found = block.members[heaviest].kl(block.priors.at(block.site[heaviest]))
-    rows = np.flatnonzero((found < NOTHING)[block.site])
-    if not len(rows):
-        return found
-    site = block.site[rows]
-    every = np.bincount(site, block.members[rows].kl(block.priors.at(site)), len(found))
-    return np.where(found < NOTHING, every, found)
 
 
 def _lost(own: Any, prior: Any) -> Any:

@@ -204,16 +204,12 @@ def merge_topics(
     ``order`` has the rows site by site, in an order that is independent of the order of sites. An
     unknown prior has the least concentration of any word.
     """
-    starts = np.flatnonzero(np.diff(site[order], prepend=-1, append=-1))
+    starts = np.flatnonzero(np.diff(site[order], prepend=-1))
+    first = starts[np.diff(starts // TOGETHER, prepend=-1) > 0]
     apart = not (joined and priors.exchangeable.all())
     merger = None
-    first = 0
-    for last in range(1, len(starts)):
-        rows = order[starts[first] : starts[last]]
-        if len(rows) < TOGETHER and last + 1 < len(starts):
-            continue
+    for rows in np.split(order, first[1:]):
         law: Any = members(rows)
-        first = last
         alpha = np.array(law.concentration)
         own = site[rows]
         base = np.empty_like(alpha)

@@ -149,7 +149,7 @@ def widths_wanted(components: Any, locals_: Sequence[Local]) -> Widths:
     """Return the user's width for each hidden layer; raise a UsageError for an invalid width, or
     one that exceeds the number of units of all sites.
     """
-    wanted = by_layer(components, locals_[0].layers, "components")
+    wanted = by_layer(components, locals_[0].layers)
     total = _side_by_side(locals_)
     if any(width > top for width, top in zip(wanted, total, strict=True)):
         raise UsageError(
@@ -180,16 +180,10 @@ def narrowest(
     share of the tolerance allows: the interval is bisected to a relative ``resolution``. A narrower
     width that happens to be good enough can be missed.
     """
-    seen: dict[Widths, float] = {}
-
-    def good(widths: Widths, allowed: float) -> bool:
-        if widths not in seen:
-            seen[widths] = divergence(widths)
-        return seen[widths] <= allowed
-
-    if good(low, tolerance):
+    known = functools.cache(divergence)
+    if known(low) <= tolerance:
         return low
-    if not good(high, tolerance):
+    if not known(high) <= tolerance:
         return high
     widths = high
     for layer in sorted(least, key=lambda index: -high[index]):
@@ -198,12 +192,12 @@ def narrowest(
             return (*rest[:own], width, *rest[own + 1 :])
 
         share = tolerance * high[layer] / sum(high)
-        allowed = min(seen[widths] + share, tolerance)
+        allowed = min(known(widths) + share, tolerance)
         failed = least[layer] - 1
         width = high[layer]
         while width - failed > max(1, int(resolution * failed)):
             middle = (failed + width) // 2
-            if good(at(middle), allowed):
+            if known(at(middle)) <= allowed:
                 width = middle
             else:
                 failed = middle

@@ -146,6 +146,8 @@ def _owned(combined: Combined, index: int) -> Array:
 def _rows(network: Network, index: int) -> list[Array]:
     """Return both leaves of a layer as rows of inputs, the bias last."""
     both = [network.layers.unravel(np.asarray(getattr(network, n)))[index] for n in LEAVES]
-    rows = [[own["kernel"].reshape(-1, own["kernel"].shape[-1])] for own in both]
-    biases = [[own["bias"][None]] if "bias" in own else [] for own in both]
-    return [np.concatenate(kernel + bias) for kernel, bias in zip(rows, biases, strict=True)]
+    units = network.layers[index].outputs
+    return [
+        np.vstack([own[name].reshape(-1, units) for name in ("kernel", "bias") if name in own])
+        for own in both
+    ]

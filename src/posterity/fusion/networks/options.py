@@ -68,18 +68,18 @@ class Options:
         return float(self.tolerance or (0.02 if deep else 0.005))
 
 
-def by_layer(value: Any, layers: Layers, name: str) -> Widths:
+def by_layer(components: Any, layers: Layers) -> Widths:
     """Return a width for each hidden layer, from one for all or one for each; raise a UsageError
     for an invalid width.
     """
     hidden = len(layers.widths)
-    several = isinstance(value, Sequence) and not isinstance(value, str)
-    widths: tuple[Any, ...] = tuple(value) if several else (value,) * hidden
+    several = isinstance(components, Sequence) and not isinstance(components, str)
+    widths: tuple[Any, ...] = tuple(components) if several else (components,) * hidden
     if len(widths) != hidden or not all(map(COUNT.allows, widths)):
         raise UsageError(
-            found=f"{name}={value!r}",
+            found=f"components={components!r}",
             expected=f"a positive whole number, or one for each of {hidden} hidden layers",
-            fix=f"Pass {name}=None to have widths found.",
+            fix="Pass components=None to have widths found.",
         )
     return tuple(map(int, widths))
 
