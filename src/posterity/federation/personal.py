@@ -2,8 +2,7 @@
 
 import dataclasses
 import functools
-import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
@@ -11,10 +10,12 @@ from scipy.special import logsumexp
 from posterity.arrays.typing import Float
 from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily, Gaussian, Mixture
+from posterity.families.names import names_of, with_names
 from posterity.inference.expectation_propagation import in_float64
+from posterity.inference.federated_effects import effects_at
 from posterity.inference.joint import pieces
 from posterity.inference.pooling import PartialPooling, own_law
-from posterity.inference.population import Population, population
+from posterity.inference.random_effects import Effects
 from posterity.inference.update import LocalUpdate
 from posterity.ledger import Ledger
 from posterity.models import Model, PersonalModel, PersonalRegression, Records
@@ -161,6 +162,16 @@ def site_posterior(
     return SitePosterior(model, shared, laws)  # pyright: ignore[reportArgumentType]
 
 
+class Population(NamedTuple):
+    """The posterior of the shared parameters of a run in which sites differ."""
+
+    law: Any
+    """Gaussians of ``coefficients`` and ``log_spread``."""
+    effects: Effects | None
+    """The population that all factors tell together, whose moments the law has; None if ``law`` is
+    the run's posterior, because they do not tell one."""
+
+
 def population_of(model: Model, update: LocalUpdate, ledger: Ledger, reports: Any) -> Population:
     """Return the joint posterior of the shared parameters from all factors of a ledger. ``reports``
     is a function that returns, by site, reports with the gradient at the ledger's posterior. Raises
@@ -169,14 +180,16 @@ def population_of(model: Model, update: LocalUpdate, ledger: Ledger, reports: An
     check_personal(model)
     posterior: Any = ledger.posterior
     if not update.pools:
-        return Population(posterior, math.inf)
-    factors = []
+        return Population(posterior, None)
+    factors = {}
     for site, report in reports().items():
         factor = ledger.entries[site].factor if site in ledger.entries else posterior.zero()
         # Adding the gradient updates all factors to the current spreads.
-        factors.append(factor if report.direction is None else factor + report.direction)
+        factors[site] = factor if report.direction is None else factor + report.direction
     own = np.array(model.personal)  # pyright: ignore[reportAttributeAccessIssue]
-    return population(ledger.prior, posterior, factors, own)
+    effects = effects_at(ledger.prior, posterior, factors, own)
+    law = posterior if effects is None else with_names(effects.law, names_of(posterior))
+    return Population(law, effects)
 
 
 def _draws(shared: ExponentialFamily, number: int = 512) -> Any:

@@ -48,8 +48,6 @@ from posterity.models.personal import SPREADS, Spreads
 
 RATIO = "log_ratio"
 """Block of a prior of spreads in units of the sites' typical standard errors."""
-SHARE = 0.25
-"""Smallest effective share of nodes for sums by weights: with less, tails are missed."""
 
 
 @register
@@ -220,8 +218,8 @@ class Effects:
         with one_thread():
             mode, root = self._mode()
             start = mode, root @ root.T
-            at, worth = nodes_of(self._stacked, (before, self.spreads_before), start, self.own)
-            if at is not None and worth > SHARE * len(at.weights):
+            at = nodes_of(self._stacked, (before, self.spreads_before), start, self.own)
+            if at is not None:
                 return at
 
             def loss(v):
