@@ -314,8 +314,9 @@ def part_of(state: State, wanted: Map, share: float) -> State:
 
 
 def _between(state: State, site: str, entry: Entry, share: float) -> Entry:
-    old = state.factor(site)
-    return entry._replace(factor=old + (entry.factor - old) * share, independent=False)
+    old: Any = state.factor(site)
+    new: Any = entry.factor
+    return entry._replace(factor=old + (new - old) * share, independent=False)
 
 
 def counted(agreed: Agreement, state: State, sites: Iterable[str]) -> State:
