@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
+from posterity.arrays.tree import taken
 from posterity.arrays.typing import Float
 from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily, Gaussian, Mixture
@@ -71,7 +72,7 @@ class SitePosterior:
         data = arrays(data, self._columns)
         self.model.check(data)
         if isinstance(self.model, PersonalRegression):
-            values = self._by_draws(self.model.log_predictive, data)
+            values = self._by_draws(self.model.log_predictive, *data)
             return logsumexp(values, 0) - np.log(len(values))
         with jax.enable_x64(True):
             data = jax.tree.map(jnp.asarray, data)
@@ -104,24 +105,22 @@ class SitePosterior:
     def _columns(self) -> Names:
         return columns_of(self.shared) or None
 
-    def _by_draws(self, each: Any, data: Any, *, most: int = 4096) -> Float[np.ndarray, "draws n"]:
+    def _by_draws(
+        self, each: Any, x: Any, *y: Any, most: int = 4096
+    ) -> Float[np.ndarray, "draws n"]:
         """Evaluate ``each`` in batches of draws, whose number times that of records is at most
         ``most``, to limit memory.
         """
-        x, *y = data if isinstance(data, tuple) else (data,)
         x = np.asarray(x, float)
         data = (x, *y) if y else x
-        z = self._shared_draws
+        regression: Any = self.model
+        every = self._shared_draws, self.laws
         count = max(1, most // max(len(x), 1))
-        mean = np.asarray(self.laws.mean)
-        scale = np.asarray(self.laws.scale)
         found = []
-        for start in range(0, len(mean), count):
-            part = slice(start, start + count)
-            some = {name: draws[part] for name, draws in z.items()}
-            regression: Any = self.model
+        for start in range(0, len(self.laws.mean), count):
+            z, laws = taken(every, slice(start, start + count))
             with in_float64(regression.model):
-                found.append(np.asarray(each(some, Law(mean[part], scale[part]), data)))
+                found.append(np.asarray(each(z, laws, data)))
         return np.concatenate(found)
 
     @functools.cached_property
