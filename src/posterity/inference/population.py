@@ -85,17 +85,6 @@ class Nodes(NamedTuple):
         BETWEEN.check(level=level)
         return np.stack(self.marginals(more).interval(level), axis=-1)
 
-    def spread_interval(self, level: float) -> Float[np.ndarray, "p 2"]:
-        """Return the central interval of each spread."""
-        BETWEEN.check(level=level)
-        tails = (1 - level) / 2, (1 + level) / 2
-        ends = []
-        for line in self.log_spread.T:
-            order = np.argsort(line)
-            below = np.cumsum(self.weights[order]) - self.weights[order] / 2
-            ends.append(np.exp(np.interp(tails, below, line[order])))
-        return np.array(ends)
-
 
 class Messages(NamedTuple):
     """Messages ``exp(hᵀβ - βᵀΛβ/2)`` of J sites' records, whose ``estimate`` is ``Λ⁺h``."""
