@@ -12,7 +12,7 @@ from cli.test_recipes import put, rows
 import posterity
 from posterity.errors import FusionWarning, StructureError, UsageError
 from posterity.federation.agreement import Agreement
-from posterity.inference.population import population
+from posterity.inference.federated_effects import effects_at
 from posterity.models import LogisticRegression, MultinomialRegression
 from posterity.tabular import fit
 from posterity.tabular.recipe import Recipe, recipe_in
@@ -291,9 +291,9 @@ def test_files_are_fused_by_partial_pooling_as_tables_are_federated(model):
     document("federate", *options, *line, "--intercept", "--personal", "intercept=0.5",
              "-o", "fed.safetensors")  # fmt: skip
     one, fed = (posterity.load(f"{name}.safetensors") for name in ("one", "fed"))
-    factors = [fed.factor(site) for site in fed.sites]
+    factors = {site: fed.factor(site) for site in fed.sites}
     place = fed.posterior.coefficients.names.index("intercept")
-    law = population(fed.prior, fed.posterior, factors, np.array([place])).law
+    law = effects_at(fed.prior, fed.posterior, factors, np.array([place])).law
     assert float(one.posterior.kl(law)) < (1e-3 if model == "linear" else 0.05)
     if model == "linear":
         own = records("h3", 3, 150)

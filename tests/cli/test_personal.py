@@ -16,7 +16,7 @@ import posterity
 from posterity.cli.jobs import federation_of
 from posterity.cli.options import read
 from posterity.federation import site_posterior
-from posterity.inference.population import population
+from posterity.inference.federated_effects import effects_at
 from posterity.models import LogisticRegression, PersonalRegression, Records
 
 
@@ -180,8 +180,8 @@ def test_chances_are_those_that_draws_of_each_site_give(folder):
     ours, _ = predicted(table, "--site-column", "hospital")
     model = PersonalRegression(LogisticRegression(), (0,))
     ledger = posterity.load("f.safetensors")
-    factors = [ledger.factor(site) for site in SITES]
-    shared = population(ledger.prior, ledger.posterior, factors, np.array([0])).law
+    factors = {site: ledger.factor(site) for site in SITES}
+    shared = effects_at(ledger.prior, ledger.posterior, factors, np.array([0])).law
     draws = [site_posterior(model, shared)]
     for site in ("h3", "h1"):
         x, y = tables[site]
@@ -216,8 +216,8 @@ def test_what_is_shown_of_a_federation_is_the_law_of_its_population(folder):
     hospitals(30, lambda rng, f: (rng.random(len(f)) < expit(f)).astype(int))
     federated("--model", "logistic")
     ledger = posterity.load("f.safetensors")
-    factors = [ledger.factor(site) for site in SITES]
-    law = population(ledger.prior, ledger.posterior, factors, np.array([0])).law.coefficients
+    factors = {site: ledger.factor(site) for site in SITES}
+    law = effects_at(ledger.prior, ledger.posterior, factors, np.array([0])).law.coefficients
     data = document("show", "f.safetensors")
     assert [row["name"] for row in data["rows"]] == ["intercept", "x"]
     sd = np.sqrt(np.diag(law.covariance))

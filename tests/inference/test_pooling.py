@@ -84,7 +84,7 @@ def regression(model, size=2):
 def test_a_message_has_the_posteriors_moments(model):
     y = Y if isinstance(model, LogisticRegression) else RNG.poisson(np.exp(X @ [0.5, 0.7])) * 1.0
     message = Likelihood(regression(model), Records.of((X, y))).message(MEAN, COVARIANCE)
-    posterior = Normal.matched(MEAN, COVARIANCE, diagonal=False).plus(message)
+    posterior = Normal.matched(MEAN, COVARIANCE).plus(message)
     line = np.linspace(-8, 8, 161)
     grid = posterior.mean + np.stack(np.meshgrid(line, line), -1).reshape(-1, 2) @ (
         np.linalg.cholesky(posterior.covariance).T

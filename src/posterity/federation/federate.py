@@ -216,23 +216,22 @@ def start(
     POSITIVE.or_none().check(tolerance=tolerance)
     SITES.check(sites=list(sites))
     base: Any = loaded(prior)
-    continued = isinstance(base, Ledger)
-    base = base if continued else Ledger(base).prior  # which refuses what is none
-    check_names([*sites, *(base.entries if continued else ())])
-    names, base = in_common(sites, base)
-    entries = base.entries if continued else {}
-    if continued and (personal is not False or own):
+    if isinstance(base, Ledger) and (personal is not False or own):
         raise UsageError(
             found=f"{'own=' if own else 'personal='} with a Ledger",
             expected="a prior",
             fix="Leave it out, or pass `ledger.posterior`.",
         )
+    base = base if isinstance(base, Ledger) else Ledger(base)  # which refuses what is none
+    check_names([*sites, *base.entries])
+    names, base = in_common(sites, base)
+    entries = base.entries
     trains = update is not None and update.trains
     records = _records(sites, weights or {}, names)
     total = math.fsum(float(own.weights.sum()) for own in records.values())
     agreement = Agreement.of(
         model,
-        base.prior if continued else base,
+        base.prior,
         update,
         personal=personal,
         own=own,

@@ -2,19 +2,21 @@
 
 import dataclasses
 import functools
-import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
 
+from posterity.arrays.tree import taken
 from posterity.arrays.typing import Float
 from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily, Gaussian, Mixture
+from posterity.families.names import names_of, with_names
 from posterity.inference.expectation_propagation import in_float64
+from posterity.inference.federated_effects import effects_at
 from posterity.inference.joint import pieces
 from posterity.inference.pooling import PartialPooling, own_law
-from posterity.inference.population import Population, population
+from posterity.inference.random_effects import Effects
 from posterity.inference.update import LocalUpdate
 from posterity.ledger import Ledger
 from posterity.models import Model, PersonalModel, PersonalRegression, Records
@@ -70,7 +72,7 @@ class SitePosterior:
         data = arrays(data, self._columns)
         self.model.check(data)
         if isinstance(self.model, PersonalRegression):
-            values = self._by_draws(self.model.log_predictive, data)
+            values = self._by_draws(self.model.log_predictive, *data)
             return logsumexp(values, 0) - np.log(len(values))
         with jax.enable_x64(True):
             data = jax.tree.map(jnp.asarray, data)
@@ -103,24 +105,22 @@ class SitePosterior:
     def _columns(self) -> Names:
         return columns_of(self.shared) or None
 
-    def _by_draws(self, each: Any, data: Any, *, most: int = 4096) -> Float[np.ndarray, "draws n"]:
+    def _by_draws(
+        self, each: Any, x: Any, *y: Any, most: int = 4096
+    ) -> Float[np.ndarray, "draws n"]:
         """Evaluate ``each`` in batches of draws, whose number times that of records is at most
         ``most``, to limit memory.
         """
-        x, *y = data if isinstance(data, tuple) else (data,)
         x = np.asarray(x, float)
         data = (x, *y) if y else x
-        z = self._shared_draws
+        regression: Any = self.model
+        every = self._shared_draws, self.laws
         count = max(1, most // max(len(x), 1))
-        mean = np.asarray(self.laws.mean)
-        scale = np.asarray(self.laws.scale)
         found = []
-        for start in range(0, len(mean), count):
-            part = slice(start, start + count)
-            some = {name: draws[part] for name, draws in z.items()}
-            regression: Any = self.model
+        for start in range(0, len(self.laws.mean), count):
+            z, laws = taken(every, slice(start, start + count))
             with in_float64(regression.model):
-                found.append(np.asarray(each(some, Law(mean[part], scale[part]), data)))
+                found.append(np.asarray(each(z, laws, data)))
         return np.concatenate(found)
 
     @functools.cached_property
@@ -161,6 +161,16 @@ def site_posterior(
     return SitePosterior(model, shared, laws)  # pyright: ignore[reportArgumentType]
 
 
+class Population(NamedTuple):
+    """The posterior of the shared parameters of a run in which sites differ."""
+
+    law: Any
+    """Gaussians of ``coefficients`` and ``log_spread``."""
+    effects: Effects | None
+    """The population that all factors tell together, whose moments the law has; None if ``law`` is
+    the run's posterior, because they do not tell one."""
+
+
 def population_of(model: Model, update: LocalUpdate, ledger: Ledger, reports: Any) -> Population:
     """Return the joint posterior of the shared parameters from all factors of a ledger. ``reports``
     is a function that returns, by site, reports with the gradient at the ledger's posterior. Raises
@@ -169,14 +179,16 @@ def population_of(model: Model, update: LocalUpdate, ledger: Ledger, reports: An
     check_personal(model)
     posterior: Any = ledger.posterior
     if not update.pools:
-        return Population(posterior, math.inf)
-    factors = []
+        return Population(posterior, None)
+    factors = {}
     for site, report in reports().items():
         factor = ledger.entries[site].factor if site in ledger.entries else posterior.zero()
         # Adding the gradient updates all factors to the current spreads.
-        factors.append(factor if report.direction is None else factor + report.direction)
+        factors[site] = factor if report.direction is None else factor + report.direction
     own = np.array(model.personal)  # pyright: ignore[reportAttributeAccessIssue]
-    return population(ledger.prior, posterior, factors, own)
+    effects = effects_at(ledger.prior, posterior, factors, own)
+    law = posterior if effects is None else with_names(effects.law, names_of(posterior))
+    return Population(law, effects)
 
 
 def _draws(shared: ExponentialFamily, number: int = 512) -> Any:

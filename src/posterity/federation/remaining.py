@@ -116,10 +116,10 @@ class Position:
 
     @functools.cached_property
     def descended(self) -> Descended | None:
-        """The end of quasi-Newton steps from here; None if sites have no gradients without noise,
-        or fail and are passed over. Raises SiteError if a site fails.
+        """The end of quasi-Newton steps from here; None if factors are exact, if sites have no
+        gradients without noise, or fail and are passed over. Raises SiteError if a site fails.
         """
-        if not measurable(self.agreement):
+        if self.exact or not (self.contributing and measurable(self.agreement)):
             return None
         try:
             return Descent(self.federation, self.state).end(self.tolerance)
@@ -148,9 +148,7 @@ class Position:
         """An upper estimate of what is left, in nats, if the free energy is as flat as can be told;
         where it is not measured, ``left``.
         """
-        measures = measurable(self.agreement) and not (self.exact or self.agreement.update.trains)
-        ended = self.descended if measures and self.contributing else None
-        return self.left if ended is None else ended.bound
+        return self.left if self.descended is None else self.descended.bound
 
     @property
     def moved(self) -> float:

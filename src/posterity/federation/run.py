@@ -28,8 +28,7 @@ from posterity.runtime.tracing import as_found
 from posterity.status import Progress, ProgressCallback, Status
 
 if TYPE_CHECKING:
-    from posterity.federation.personal import SitePosterior
-    from posterity.inference.population import Population
+    from posterity.federation.personal import Population, SitePosterior
 
 WHEN = one_of("now", "visit")
 GOSSIP = Constraint(
@@ -77,8 +76,9 @@ class Run(Position):
 
         Queries the sites. ``law`` has the means and covariances of the population's coefficients
         and of the log spreads that all factors imply jointly. The run's posterior, whose factors
-        treat the two separately, is too narrow (:mod:`posterity.inference.population`). With a
-        local rule other than :class:`~posterity.inference.PartialPooling` the two are the same.
+        treat the two separately, is too narrow. ``effects`` has the population's intervals and
+        spreads, and sites' own laws. With a local rule other than
+        :class:`~posterity.inference.PartialPooling` it is None, and ``law`` the run's posterior.
         Raises UsageError if the model has no site-specific parameters.
         """
         from posterity.federation.personal import population_of

@@ -25,11 +25,10 @@ from posterity.federation.state import (
     Visit,
     all_answered,
     answered,
-    part_way,
+    committed,
     question,
     without_turn,
 )
-from posterity.inference.descent import HALVINGS
 from posterity.runtime.sharing import History, SharedMap
 
 
@@ -257,8 +256,8 @@ class Synchronous(Schedule):
     ) -> tuple[State, Sent]:
         # Each site's change must also be usable without the others, so that errors name the site.
         alone = {site: answered(agreed, state, answer) for site, answer in answers.items()}
-        changed = {site: after for site, (after, v) in alone.items() if v.outcome == "updated"}
-        together = _together(agreed, state, changed, self.damping)
+        changed = {s: a.entries[s] for s, (a, v) in alone.items() if v.outcome == "updated"}
+        together, _ = committed(agreed, state, changed, self.damping)
         visits = {site: Visit(state.step, site, "relayed") for site in agreed.sites}
         visits |= {site: visit for site, (_, visit) in alone.items()}
         if together is None:
@@ -368,26 +367,3 @@ def expected(state: State, answer: Improvement | Failure) -> Pending:
 
 def _ended(state: State) -> State:
     return dataclasses.replace(state, step=state.step + 1, pending=None)
-
-
-def _together(
-    agreed: Agreement, start: State, changed: Mapping[str, State], damping: float
-) -> State | None:
-    """Return ``start`` with the largest admitted share of all sites' changes, the same for all; or
-    None if no share is admitted, which can happen if the posteriors that the model admits are not a
-    convex set. Raises ParameterError if a sum is beyond the range of float64.
-    """
-    largest = 1.0 if agreed.update.conjugate else damping
-    counts = start.counts | {site: after.counts[site] for site, after in changed.items()}
-    for halvings in range(HALVINGS):
-        share = largest / 2**halvings
-        entries = {}
-        for site, after in changed.items():
-            entry = after.entries[site]
-            factor = part_way(start.factor(site), after.factor(site), share)
-            alone = entry.independent and share == 1
-            entries[site] = entry._replace(factor=factor, independent=alone)
-        state = start.with_entries(start.entries | entries)
-        if agreed.admits(state.posterior):
-            return dataclasses.replace(state, counts=counts)
-    return None

@@ -246,8 +246,7 @@ class Site:
             given = posterior, self._records(update), factor, samples, key
             direction, variance = self._run(computed.gradient, update, *given)
         direction = canonical(direction)
-        numbers = [direction.natural_parameters, variance, error]
-        if not all(np.isfinite(part).all() for part in numbers):
+        if not _finite(direction.natural_parameters, variance, error):
             return {"direction": None}, 0.0
         return {"direction": direction, "variance": float(variance)}, float(error)
 
@@ -258,7 +257,7 @@ class Site:
         seen, looks = self._seen(update, posterior, "quadrature_error")
         direction = canonical(seen.gradient - factor)
         numbers = seen.value, seen.quadrature_error, direction.natural_parameters
-        if not (seen.finite and all(np.isfinite(each).all() for each in numbers)):
+        if not (seen.finite and _finite(*numbers)):
             return {"direction": None}, 0.0
         known = {"direction": direction, "value": float(seen.value), "evaluations": looks}
         return known, float(seen.quadrature_error) + min(float(seen.tail), NODES.most)
@@ -316,8 +315,7 @@ class Site:
         )
         value, slope, bend, fixed, error = result
         fixed = at_rest(fixed)
-        parts = [value, fixed.natural_parameters, slope, bend, error]
-        if not all(np.isfinite(part).all() for part in parts):
+        if not _finite(value, fixed.natural_parameters, slope, bend, error):
             return {}, 0.0
         known = {"value": float(value), "fixed_point": fixed, "slope": slope, "curvature": bend}
         return {**known, "direction": fixed - factor, "evaluations": looks}, float(error)
@@ -371,6 +369,10 @@ class Site:
             if function is computed.improve and all(map(eqx.is_array, jax.tree.leaves(self.model))):
                 program = of_arrays
             return jax.tree.map(np.asarray, program(update.traced, self.model, *own))
+
+
+def _finite(*parts: Any) -> bool:
+    return all(np.isfinite(part).all() for part in parts)
 
 
 def failure_of(error: Exception, site: str, *, elsewhere: bool = False) -> SiteError:

@@ -253,17 +253,15 @@ def all_answered(
     one summation. Sites without a factor relay. Return None if the turns must be made one by one:
     a site is to leave, or the posterior would not be admitted.
     """
-    entries = {site: revised(state, site, factor, True) for site, factor in factors.items()}
-    after = state.with_entries(state.entries | entries)
+    wanted = {site: revised(state, site, factor, True) for site, factor in factors.items()}
+    after = part_of(state, wanted, 1.0)
     if state.leaving or not agreed.admits(after.posterior):
         return None
-    steps = agreed.update.steps or 1
-    counts = {site: state.counts.get(site, 0) + steps for site in factors}
     visits = tuple(
         Visit(state.step, site, "updated" if site in factors else "relayed")
         for site in agreed.sites
     )
-    return dataclasses.replace(after, counts=state.counts | counts), visits
+    return counted(agreed, after, factors), visits
 
 
 def revised(state: State, site: str, factor: ExponentialFamily, independent: bool) -> Entry:
@@ -280,40 +278,52 @@ def commit(
     The state is None if no share of the change is admitted. Raises StructureError if the factor is
     not like the prior, and ParameterError if it is not finite, or a sum is beyond float64.
     """
-    old = state.factor(site)
-    conjugate = agreed.update.conjugate
-    if conjugate and factor is old and site in state.entries:  # unchanged, so is the sum
-        return _with_factor(agreed, state, site, old, state.exact_sum, True), 0
+    wanted = {site: revised(state, site, factor, agreed.update.conjugate)}
+    if agreed.update.conjugate and factor is state.factor(site):  # unchanged, so is the sum
+        same = dataclasses.replace(state, entries=state.entries | wanted)
+        return counted(agreed, same, wanted), 0
     check_same_structure(state.prior, factor, f"the factor of site {site!r}")
     check_finite(factor, f"the factor of site {site!r}")
+    return committed(agreed, state, wanted, damping)
+
+
+def committed(
+    agreed: Agreement, state: State, wanted: Map, damping: float
+) -> tuple[State | None, int]:
+    """Return the state with the largest admitted share of the changes to the ``wanted`` entries,
+    the same for all sites, and the number of halvings; no state if no share is admitted, which can
+    happen if the posteriors that the model admits are not a convex set. Raises ParameterError if a
+    sum is beyond the range of float64.
+    """
+    largest = 1.0 if agreed.update.conjugate else damping
     for halvings in range(HALVINGS):
-        share = (1.0 if conjugate else damping) / 2**halvings
-        new = part_way(old, factor, share)
-        exact_sum = state.exact_sum.changed(add=[new], take=[old])
-        if agreed.admits(exact_sum.value):
-            alone = conjugate and share == 1
-            return _with_factor(agreed, state, site, new, exact_sum, alone), halvings
+        after = part_of(state, wanted, largest / 2**halvings)
+        if agreed.admits(after.posterior):
+            return counted(agreed, after, wanted), halvings
     return None, HALVINGS
 
 
-def part_way(old: ExponentialFamily, new: ExponentialFamily, share: float) -> ExponentialFamily:
-    """Return ``old`` plus a share of the difference to ``new``; exactly ``new`` for share 1."""
-    return new if share == 1 else old + (new - old) * share
+def part_of(state: State, wanted: Map, share: float) -> State:
+    """Return the state after a share of the changes to the ``wanted`` entries."""
+    if share != 1:
+        wanted = {site: _between(state, site, entry, share) for site, entry in wanted.items()}
+    old = [state.factor(site) for site in wanted if site in state.entries]
+    new = [entry.factor for entry in wanted.values()]
+    exact_sum = state.exact_sum.changed(add=new, take=old)
+    return dataclasses.replace(state, exact_sum=exact_sum, entries=state.entries | wanted)
 
 
-def _with_factor(
-    agreed: Agreement,
-    state: State,
-    site: str,
-    factor: ExponentialFamily,
-    exact_sum: TreeSum,
-    independent: bool,
-) -> State:
-    entry = revised(state, site, factor, independent)
-    steps = state.counts.get(site, 0) + (agreed.update.steps or 1)
-    entries = state.entries | {site: entry}
-    counts = state.counts | {site: steps}
-    return dataclasses.replace(state, exact_sum=exact_sum, entries=entries, counts=counts)
+def _between(state: State, site: str, entry: Entry, share: float) -> Entry:
+    old: Any = state.factor(site)
+    new: Any = entry.factor
+    return entry._replace(factor=old + (new - old) * share, independent=False)
+
+
+def counted(agreed: Agreement, state: State, sites: Iterable[str]) -> State:
+    """Return the state in which these sites have taken the steps of a visit."""
+    steps = agreed.update.steps or 1
+    counts = {site: state.counts.get(site, 0) + steps for site in sites}
+    return dataclasses.replace(state, counts=state.counts | counts)
 
 
 def leave(agreed: Agreement, state: State, *sites: str) -> State:

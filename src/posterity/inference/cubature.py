@@ -26,6 +26,7 @@ from posterity.inference.estimators import (
     Expectation,
     Flag,
     Nodal,
+    of_half,
     over_records,
 )
 from posterity.inference.joint import (
@@ -214,8 +215,7 @@ def nodes_for(number: int, budget: int, otherwise: Any, dtype: Any) -> tuple[Any
     """Return standard normal nodes (m, number) and probabilities; ``otherwise``, other nodes."""
     if number == 1:
         nodes, chances = normal_nodes(max(budget // 2, 8), dtype)
-        half = jnp.where(jnp.arange(len(chances)) % 2 == 0, chances, 0.0)
-        return nodes[:, None], jnp.where(otherwise, half / half.sum(), chances)
+        return nodes[:, None], of_half(jnp.asarray(chances), otherwise)
     if number in AXES:
         count = round(AXES[number] * (budget / 128) ** (1 / number))
         (nodes, chances), (others, their_chances) = grids(number, count)

@@ -243,7 +243,6 @@ def descend(
     temperature: Float[Real, ""] | float,
     most: Int[Real, ""] | int,
     admits: Callable[[Any], Any],
-    retract: bool = False,
     rough: Callable[[], Any] | None = None,
     by_nodes: bool = True,
     quick: bool = False,
@@ -275,7 +274,7 @@ def descend(
     def further(search: Search) -> Any:
         at = search.best
         rate = np_.where(search.done, 0.0, search.rate)
-        return at.at.retract(at.direction, rate) if retract else at.at + at.direction * rate
+        return at.at + at.direction * rate
 
     def body(state: Descent) -> Descent:
         # One evaluation per iteration for all purposes, since it takes long to compile.

@@ -255,13 +255,14 @@ class Nodal(Evaluator):
             yield dataclasses.replace(self, nodes=more * self.nodes), more
             more *= times
 
-    def _of_half(self, chances: Real, otherwise: Flag) -> Any:
-        """Return the probabilities of the nodes; with ``otherwise``, of every other node only."""
-        if otherwise is False:
-            return chances
-        np_ = namespace(chances, otherwise).np
-        half = np_.where(np.arange(self.nodes) % 2 == 0, chances, 0.0)
-        return np_.where(otherwise, half / half.sum(), chances)
+
+def of_half(chances: Real, otherwise: Flag) -> Any:
+    """Return the probabilities of nodes; with ``otherwise``, of every other node only."""
+    if otherwise is False:
+        return chances
+    np_ = namespace(chances, otherwise).np
+    half = np_.where(np_.arange(len(chances)) % 2 == 0, chances, 0.0)
+    return np_.where(otherwise, half / half.sum(), chances)
 
 
 class Quadrature(Nodal):
@@ -282,7 +283,7 @@ class Quadrature(Nodal):
     ) -> Expectation:
         """Return the mean ``Σ p f`` and the gradient ``F⁻¹ Σ p f (s - μ)``."""
         z, statistics, chances = expectation_nodes(q, self.nodes)
-        chances = self._of_half(chances, otherwise)
+        chances = of_half(chances, otherwise)
 
         def each(records):
             return jax.vmap(model.total, (0, None))(z, records)
@@ -346,7 +347,7 @@ class PredictorQuadrature(Nodal):
         if known is None:
             deviation = np_.sqrt(variance)
             epsilon, chances = normal_nodes(self.nodes, deviation.dtype)
-            chances = self._of_half(chances, otherwise)
+            chances = of_half(chances, otherwise)
             sums = np_.stack([chances, chances * epsilon])
 
             def along_nodes(mean: Real, deviation: Real, y: Real) -> Any:

@@ -60,9 +60,9 @@ class Normal(NamedTuple):
         return cls(np.zeros(size), np.zeros((size, size)))
 
     @classmethod
-    def matched(cls, mean: Vector, covariance: Matrix, *, diagonal: bool) -> "Normal":
-        """Return the Gaussian with these moments, or with the covariance's diagonal only."""
-        precision = np.linalg.inv(np.diag(np.diagonal(covariance)) if diagonal else covariance)
+    def matched(cls, mean: Vector, covariance: Matrix) -> "Normal":
+        """Return the Gaussian with these moments."""
+        precision = np.linalg.inv(covariance)
         return cls(precision @ mean, precision)
 
     def plus(self, other: "Normal", share: float = 1.0) -> "Normal":
@@ -133,7 +133,7 @@ class Likelihood:
         if isinstance(self.model, LinearRegression):
             scaled = (x.T * weights) / self.model.noise_variance
             return Normal(scaled @ self.y, scaled @ x)
-        prior = Normal.matched(mean, covariance, diagonal=False)
+        prior = Normal.matched(mean, covariance)
         if self.nu is None:
             self.nu, self.tau = self._mode(prior)
         u, chances = hermite(SWEEPS.nodes)

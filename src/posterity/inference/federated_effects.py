@@ -5,6 +5,7 @@ the Gaussians of sites' own coefficients, though, and these are random effects l
 estimate of the population serves both.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from posterity.entries import with_factors
 from posterity.errors import UsageError
 from posterity.families import Gaussian
 from posterity.families.marginals import numbered
+from posterity.inference.expectation_propagation import Normal
 from posterity.inference.population import BLOCKS, messages
 from posterity.inference.random_effects import Effects, RandomEffects
 from posterity.ledger import Ledger
@@ -60,13 +62,33 @@ def with_random_effects(value: Any) -> Any:
     if not called or not proper or {*map(type, blocks)} != {Gaussian}:
         return value
     own = np.array([names.index(name) for name in differ])
-    known: list[Any] = messages(value.total, [value.factor(site) for site in value.sites], own)
-    found = dict(zip(value.sites, known, strict=True))
-    if None in known:
+    factors = {site: value.factor(site) for site in value.sites}
+    effects = effects_at(prior, value.total, factors, own)
+    if effects is None:
         return value
-    pairs = zip(BLOCKS, blocks, (names, differ), strict=True)
-    joint = RandomEffects({name: block.named(of) for name, block, of in pairs})
-    return Ledger(joint, with_factors(value.entries, lambda site, _: joint.factor(found[site])))
+    entries = with_factors(
+        value.entries, lambda site, _: effects.prior.factor(effects.messages[site])
+    )
+    return Ledger(effects.prior, entries)
+
+
+def effects_at(prior: Any, posterior: Any, factors: Mapping[str, Any], own: Any) -> Effects | None:
+    """Return the population whose sites have these ``factors``, found under a ``posterior``; None
+    if they do not determine the Gaussian of each site's own coefficients, as early in a run.
+
+    ``prior`` and ``posterior`` are Products of ``coefficients`` and ``log_spread``; ``own`` are the
+    columns that vary between sites.
+    """
+    found = messages(posterior, factors, own)
+    if found is None:
+        return None
+    names = prior.coefficients.names or numbered(prior.coefficients.own_size)
+    called = dict(zip(BLOCKS, (names, [names[place] for place in own]), strict=True))
+    laws = {}
+    for block, of in called.items():
+        linear, precision = Normal.of(getattr(prior, block))
+        laws[block] = Gaussian._of(precision_mean=linear, precision=precision).named(of)
+    return Effects(RandomEffects(laws), found)
 
 
 def caveats_of(value: Any, hidden: float = 5.0) -> list[str]:

@@ -9,7 +9,7 @@ sums over nodes, which are placed repeatedly until they cover the density.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +22,6 @@ from posterity.arrays.typing import Float
 from posterity.families import Gaussian, Mixture, Product
 from posterity.families.formulas import NORMAL
 from posterity.families.marginals import Closed, MixedMarginal
-from posterity.families.names import names_of, with_names
 from posterity.inference.expectation_propagation import Matrix, Normal
 from posterity.models.nodes import hermite_grid, normal_pairs
 
@@ -51,8 +50,8 @@ class Effort:
     spreads; the densities of spreads that may be small have long tails."""
     placed: int = 4
     """Number of placements of the nodes."""
-    enough: float = 100
-    """Smallest effective sample size of the nodes."""
+    share: float = 0.25
+    """Smallest effective share of nodes other than grids': with less, tails are missed."""
     turns: int = 30
     """Iterations of the search for a site's message."""
     settled: float = 1e-11
@@ -86,17 +85,6 @@ class Nodes(NamedTuple):
         BETWEEN.check(level=level)
         return np.stack(self.marginals(more).interval(level), axis=-1)
 
-    def spread_interval(self, level: float) -> Float[np.ndarray, "p 2"]:
-        """Return the central interval of each spread."""
-        BETWEEN.check(level=level)
-        tails = (1 - level) / 2, (1 + level) / 2
-        ends = []
-        for line in self.log_spread.T:
-            order = np.argsort(line)
-            below = np.cumsum(self.weights[order]) - self.weights[order] / 2
-            ends.append(np.exp(np.interp(tails, below, line[order])))
-        return np.array(ends)
-
 
 class Messages(NamedTuple):
     """Messages ``exp(hᵀβ - βᵀΛβ/2)`` of J sites' records, whose ``estimate`` is ``Λ⁺h``."""
@@ -113,44 +101,10 @@ class Messages(NamedTuple):
         return cls(linear, precision, np.stack(estimates))
 
 
-class Population(NamedTuple):
-    """The posterior of the shared parameters, by sums over nodes."""
-
-    law: Any
-    """Gaussians of ``coefficients`` and ``log_spread`` with the computed moments."""
-    draws: float
-    """Effective sample size of the nodes; infinite for a grid."""
-    nodes: Nodes | None = None
-    """The nodes of the sums; None if ``law`` is the federation's posterior."""
-
-
-def population(prior: Any, posterior: Any, factors: Sequence[Any], own: Any) -> Population:
-    """Return means and covariances of ``c`` and ``s`` under the product of all sites' messages.
-
-    ``prior``, ``posterior`` and the sites' ``factors`` are Products of ``coefficients`` and
-    ``log_spread``; ``own`` are the columns that vary between sites. In two cases the result has the
-    posterior itself: if the effective sample size ``draws`` is too small, as with very many log
-    spreads; and, with ``draws`` 0, if factors come from very different spreads, as early in a run.
-    """
-    s = Normal.of(posterior.log_spread)
-    every: Any = messages(posterior, factors, own)
-    if any(message is None for message in every):
-        return Population(posterior, 0.0)
-    found = [message for message in every if message.precision.any()]
-    before = Normal.of(prior.coefficients), Normal.of(prior.log_spread)
-    called = names_of(posterior)
-    names = called.get(BLOCKS[0], ()), called.get(BLOCKS[1], ())
-    if not found:
-        return Population(posterior, np.inf)
-    at, draws = nodes_of(Messages.of(found), before, (s.mean, s.covariance), own)
-    return Population(posterior if at is None else law_of(at, names), draws, at)
-
-
 def nodes_of(
     messages: Messages, before: tuple[Normal, Normal], start: tuple[Any, Any], own: Any
-) -> tuple[Nodes | None, float]:
-    """Return nodes over the log spreads and their effective sample size, infinite for a grid; no
-    nodes if it is too small.
+) -> Nodes | None:
+    """Return nodes over the log spreads; None if too few of them count.
 
     ``before`` is the prior of ``c`` and of ``s``; ``start`` has the mean and covariance of ``s``
     about which the first nodes are placed.
@@ -158,22 +112,21 @@ def nodes_of(
     prior, spread = before
     sites, size = messages.linear.shape
     shared = start
-    on_grid = len(own) in LINES
-    worth = 0.0
     at = None
+    share = 0.0
     for turn in range(EFFORT.placed):
         places, widths = _places(*shared, turn, sites * size**3)
         given = integrated(messages, prior, variances(places, own, size))
         log = given.log + places @ spread.linear - ((places @ spread.precision) * places).sum(1) / 2
         weights = np.exp(log + widths - (log + widths).max())
         weights /= weights.sum()
-        worth = float(1 / (weights**2).sum())
-        last = turn == EFFORT.placed - 1 and not on_grid
-        if not worth >= (EFFORT.enough if last else 2 * len(own)):
-            return None, worth if np.isfinite(worth) else 0.0
+        worth = 1 / (weights**2).sum()
+        if not worth >= 2 * len(own):
+            return None
+        share = worth / len(places)
         at = Nodes(weights, places, given.mean, given.covariance)
         shared = _moments(weights, places)
-    return at, np.inf if on_grid else worth
+    return at if len(own) in LINES or share > EFFORT.share else None
 
 
 def grids(size: int, count: int = 64, finer: int = 1) -> list[tuple[Any, Any]]:
@@ -194,27 +147,34 @@ def _grid(size: int, nodes: int) -> tuple[Any, Any]:
     return places[kept], chances[kept]
 
 
-def law_of(at: Nodes, names: tuple[tuple[str, ...], tuple[str, ...]]) -> Product:
+def law_of(at: Nodes, names: Sequence[Sequence[str]]) -> Product:
     """Return Gaussians of ``coefficients`` and ``log_spread`` with the moments of the nodes."""
     mean, covariance = _moments(at.weights, at.mean)
     covariance = covariance + np.tensordot(at.weights, at.covariance, 1)
     laws = {}
     shared = (mean, covariance), _moments(at.weights, at.log_spread)
     for name, (centre, spread), own in zip(BLOCKS, shared, names, strict=True):
-        law = Gaussian.from_standard(centre, symmetric(spread))
-        laws[name] = with_names(law, {"": own} if own else {})
+        laws[name] = Gaussian.from_standard(centre, symmetric(spread)).named(own)
     return Product(laws)
 
 
-def messages(posterior: Any, factors: Sequence[Any], own: Any) -> list[Normal | None]:
-    """Return the Gaussian message of each site's records from its factor (:func:`message_of`)."""
+def messages(posterior: Any, factors: Mapping[str, Any], own: Any) -> dict[str, Normal] | None:
+    """Return the Gaussian message of each site's records from its factor (:func:`message_of`), by
+    site; None if one is not to be had.
+    """
     c = Normal.of(posterior.coefficients)
     s = Normal.of(posterior.log_spread)
     nodes, chances = grids(len(own))[0]
     log_spread = s.mean + nodes @ np.linalg.cholesky(s.covariance).T
     variance = variances(log_spread, own, len(c.linear))
-    given = [Normal.of(factor.coefficients) for factor in factors]
-    return [message_of(one, variance, chances) if one.precision.any() else one for one in given]
+    found: dict[str, Normal] = {}
+    for site, factor in factors.items():
+        given = Normal.of(factor.coefficients)
+        message = message_of(given, variance, chances) if given.precision.any() else given
+        if message is None:
+            return None
+        found[site] = message
+    return found
 
 
 def message_of(

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import scipy
 
+from posterity.arguments import BETWEEN
 from posterity.arrays.linear_algebra import one_thread, pseudo_inverse, symmetric
 from posterity.arrays.typing import Float
 from posterity.artifact.registry import register
@@ -48,8 +49,6 @@ from posterity.models.personal import SPREADS, Spreads
 
 RATIO = "log_ratio"
 """Block of a prior of spreads in units of the sites' typical standard errors."""
-SHARE = 0.25
-"""Smallest effective share of nodes for sums by weights: with less, tails are missed."""
 
 
 @register
@@ -220,8 +219,8 @@ class Effects:
         with one_thread():
             mode, root = self._mode()
             start = mode, root @ root.T
-            at, worth = nodes_of(self._stacked, (before, self.spreads_before), start, self.own)
-            if at is not None and worth > SHARE * len(at.weights):
+            at = nodes_of(self._stacked, (before, self.spreads_before), start, self.own)
+            if at is not None:
                 return at
 
             def loss(v):
@@ -285,7 +284,15 @@ class Effects:
 
     def spread_interval(self, level: float = 0.95) -> Float[np.ndarray, "p 2"]:
         """Return the central posterior interval of each spread τ."""
-        return self.nodes.spread_interval(level)
+        BETWEEN.check(level=level)
+        tails = (1 - level) / 2, (1 + level) / 2
+        weights = self.nodes.weights
+        ends = []
+        for line in self.nodes.log_spread.T:
+            order = np.argsort(line)
+            below = np.cumsum(weights[order]) - weights[order] / 2
+            ends.append(np.exp(np.interp(tails, below, line[order])))
+        return np.array(ends)
 
     def prediction_interval(self, level: float = 0.95) -> Float[np.ndarray, "d 2"]:
         """Return the central interval of each coefficient of a new site."""

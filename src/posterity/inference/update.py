@@ -172,10 +172,11 @@ class LocalUpdate(Setting):
             models, and ``1/2 / (1 + t/20)^(3/4)`` if gradients are noisy
             (``1/5 / (1 + t/100)^(3/4)`` if steps are retracted).
         temperature: ``α`` of generalised Bayes; 1 is Bayes' rule.
-        domain: path of steps. ``"halve"``: straight, halved until the posterior is proper.
-            ``"retract"`` (Gaussians): along the manifold with a correction of second order, which
-            keeps every precision positive definite (lin2020). This is the default of variational
-            online Newton, whose curvatures may be negative.
+        domain: path of steps of a given rate; those of line searches are straight. ``"halve"``:
+            straight, halved until the posterior is proper. ``"retract"`` (Gaussians): along the
+            manifold with a correction of second order, which keeps every precision positive
+            definite (lin2020). This is the default of variational online Newton, whose curvatures
+            may be negative.
         batch_size: number of records per step, redrawn at each step; all by default.
         trust: trust region of noisy steps, in nats. The sum of both KL divergences between the
             members before and after is at most ``trust`` plus the number of coordinates; longer
@@ -388,8 +389,7 @@ class LocalUpdate(Setting):
         along = isinstance(model, PredictorModel)
         regression = cast(PredictorModel, model)
         about: dict[str, Any] = {"temperature": self.temperature, "most": most}
-        about |= {"admits": model.admits, "retract": self.domain == "retract"}
-        about |= {"by_nodes": estimator.by_nodes(model, q, records)}
+        about |= {"admits": model.admits, "by_nodes": estimator.by_nodes(model, q, records)}
         about |= {"quick": self.newtonian(model, q)}
 
         looks = itertools.count()  # of NumPy; JAX calls once, to compile

@@ -144,11 +144,11 @@ def site_coefficients(
     size = len(names)
     result: dict[str | None, Mixture] = {}
     for site in sites:
-        message: Normal | None = Normal(np.zeros(size), np.zeros((size, size)))
+        message = Normal.nothing(size)
         if site is not None:
             factor: Any = value.factor(site)
-            (message,) = messages(posterior, [factor], own)
-            if message is None or factor.coefficients.diagonal:
+            found = messages(posterior, {site: factor}, own)
+            if found is None or factor.coefficients.diagonal:
                 raise StructureError(
                     found=f"a factor of site {site!r} that does not determine its own coefficients",
                     expected="a full Gaussian, fitted under the present spreads between sites",
@@ -156,6 +156,7 @@ def site_coefficients(
                     "continue a run that has not converged, or predict for an unseen site: "
                     "new=TABLE.",
                 )
+            message = found[site]
         result[site] = at_spreads(message, at, own, names)
     return result, [TAKEN_AS_IT_IS]
 
