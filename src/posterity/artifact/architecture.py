@@ -59,13 +59,13 @@ class Architecture:
             fix = "Import the package that registers it."
             raise ArtifactError(found=found, expected=known, fix=fix)
         try:
-            json.dumps(dict(self.options), allow_nan=False)
+            options = json.loads(json.dumps(dict(self.options), allow_nan=False))
         except (TypeError, ValueError) as error:
             raise UsageError(
                 found=f"options {self.options!r} of architecture {self.name!r}",
                 expected="numbers, texts, lists, and dictionaries of these by name",
             ) from error
-        object.__setattr__(self, "options", copy.deepcopy(dict(self.options)))
+        object.__setattr__(self, "options", options)
         object.__setattr__(self, "parameters", _owned(dict(self.parameters)))
 
     def build(self) -> Any:
