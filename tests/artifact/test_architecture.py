@@ -71,6 +71,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "an unknown name": (("os.system", {}, {}), "'os.system' that this installation does not know"),
     "options of arrays": (("test network", {"x": np.ones(1)}, {}), "options"),
     "options of functions": (("test network", {"f": [{"g": print}]}, {}), "options"),
+    "options of nothing": (("test network", None, {}), "options"),
     "options of NaN": (("test network", {"x": float("nan")}, {}), "options"),
     "parameters of text": (("test network", {}, {"w": "x"}), "dtype"),
 }

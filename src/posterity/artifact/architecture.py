@@ -5,7 +5,7 @@ Layers of networks are data too: each is a dataclass of its own.
 
 import copy
 import dataclasses
-import math
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -58,12 +58,14 @@ class Architecture:
             known = f"one of {sorted(_BUILDERS)}"
             fix = "Import the package that registers it."
             raise ArtifactError(found=found, expected=known, fix=fix)
-        if not (isinstance(self.options, Mapping) and _is_json(dict(self.options))):
+        try:
+            options = json.loads(json.dumps(dict(self.options), allow_nan=False))
+        except (TypeError, ValueError) as error:
             raise UsageError(
                 found=f"options {self.options!r} of architecture {self.name!r}",
                 expected="numbers, texts, lists, and dictionaries of these by name",
-            )
-        object.__setattr__(self, "options", copy.deepcopy(dict(self.options)))
+            ) from error
+        object.__setattr__(self, "options", options)
         object.__setattr__(self, "parameters", _owned(dict(self.parameters)))
 
     def build(self) -> Any:
@@ -82,16 +84,6 @@ class Architecture:
         return described and identical(self.parameters, other.parameters)
 
     __hash__ = None  # type: ignore[assignment]  # equal by content, and the content is arrays
-
-
-def _is_json(value: Any) -> bool:
-    if isinstance(value, dict):
-        return all(type(key) is str for key in value) and all(map(_is_json, value.values()))
-    if type(value) in (list, tuple):
-        return all(map(_is_json, value))
-    return type(value) in (type(None), bool, int, str) or (
-        type(value) is float and math.isfinite(value)
-    )
 
 
 def _owned(parameters: Any) -> Any:

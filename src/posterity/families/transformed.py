@@ -234,5 +234,5 @@ def _numbered(support: Support) -> tuple[str, ...]:
         pairs = np.argwhere(np.triu(np.ones(support.shape[-2:]))).tolist()
         places = [(*outer, *pair) for outer in np.ndindex(*support.outer) for pair in pairs]
     else:
-        places = list(np.ndindex(*support.shape))
+        places = list(np.ndindex(*(support.shape or (1,))))
     return tuple(str(place[0]) if len(place) == 1 else str(place) for place in places)

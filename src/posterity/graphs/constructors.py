@@ -6,59 +6,57 @@ are not distinct. networkx is imported at the first call only.
 """
 
 from collections.abc import Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from posterity.errors import UsageError
 from posterity.graphs.topology import shorten
+from posterity.runtime.lazy import networkx
 
 if TYPE_CHECKING:
-    import networkx as nx
-
     Sites = int | Sequence[str]
 else:
     Sites = Any  # checked at run time with a readable error
 
 
-def star(sites: Sites) -> "nx.Graph":
+def star(sites: Sites) -> "networkx.Graph":
     """Return a networkx graph in which the first site is the hub, linked to every other.
 
     >>> sorted(star(["hub", "north", "south"]).edges)
     [('hub', 'north'), ('hub', 'south')]
     """
-    return _networkx().star_graph(_names(sites))
+    return networkx.star_graph(_names(sites))
 
 
-def ring(sites: Sites) -> "nx.Graph":
+def ring(sites: Sites) -> "networkx.Graph":
     """Return a networkx graph in which each site is linked to the next, the last to the first.
 
     >>> sorted(ring(["a", "b", "c", "d"]).edges)
     [('a', 'b'), ('a', 'd'), ('b', 'c'), ('c', 'd')]
     """
     names = _names(sites)  # for one site networkx would make a self-loop
-    return _networkx().cycle_graph(names) if len(names) > 1 else star(names)
+    return networkx.cycle_graph(names) if len(names) > 1 else star(names)
 
 
-def complete(sites: Sites) -> "nx.Graph":
+def complete(sites: Sites) -> "networkx.Graph":
     """Return a networkx graph in which every site is linked to every other.
 
     >>> sorted(complete(3).edges)
     [('0', '1'), ('0', '2'), ('1', '2')]
     """
-    return _networkx().complete_graph(_names(sites))
+    return networkx.complete_graph(_names(sites))
 
 
-def grid(rows: int, columns: int) -> "nx.Graph":
+def grid(rows: int, columns: int) -> "networkx.Graph":
     """Return a networkx grid of sites ``"row-column"``, linked to horizontal and vertical ones.
 
     >>> sorted(grid(2, 2).edges)
     [('0-0', '0-1'), ('0-0', '1-0'), ('0-1', '1-1'), ('1-0', '1-1')]
     """
-    graph = _networkx().grid_2d_graph(_names(rows), _names(columns))
-    return _networkx().relabel_nodes(graph, {node: "-".join(node) for node in graph})
+    graph = networkx.grid_2d_graph(_names(rows), _names(columns))
+    return networkx.relabel_nodes(graph, {node: "-".join(node) for node in graph})
 
 
-def random_regular(sites: Sites, degree: int, seed: int, attempts: int = 1000) -> "nx.Graph":
+def random_regular(sites: Sites, degree: int, seed: int, attempts: int = 1000) -> "networkx.Graph":
     """Return a random connected networkx graph in which every site has ``degree`` links.
 
     Draws with ``seed``, ``seed + 1`` and so on until the graph is connected. Raises UsageError if
@@ -68,7 +66,6 @@ def random_regular(sites: Sites, degree: int, seed: int, attempts: int = 1000) -
     [3, 3, 3, 3, 3, 3]
     """
     names = _names(sites)
-    networkx = _networkx()
     size = len(names)
     possible = 0 <= degree < size and size * degree % 2 == 0 and (degree >= 2 or size == degree + 1)
     for attempt in range(attempts if possible else 0):
@@ -79,12 +76,6 @@ def random_regular(sites: Sites, degree: int, seed: int, attempts: int = 1000) -
         found=f"no connected graph of {size} sites with {degree} links each",
         expected="at least 2 links a site and fewer than there are sites, their product even",
     )
-
-
-def _networkx() -> ModuleType:
-    import networkx
-
-    return networkx
 
 
 def _names(sites: Sites) -> list[str]:

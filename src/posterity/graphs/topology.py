@@ -12,7 +12,7 @@ from posterity.arrays.tree import Setting, static
 from posterity.arrays.typing import ArrayLike, Int, Real
 from posterity.errors import StructureError, UsageError
 from posterity.runtime.jax_loaded import is_jax
-from posterity.runtime.lazy import jax
+from posterity.runtime.lazy import jax, networkx
 
 Site = str | ArrayLike
 """A name, a number, or an array of numbers."""
@@ -125,8 +125,6 @@ def at(array: Real, index: ArrayLike) -> Real:
 
 def _named(graph: Any) -> tuple[tuple[str, ...], list[Any]]:
     """Return sorted names of sites, and their nodes; raise StructureError for invalid graphs."""
-    import networkx
-
     plain = isinstance(graph, networkx.Graph)
     plain = plain and not (graph.is_directed() or graph.is_multigraph())
     labels = sorted(graph, key=str) if plain else []

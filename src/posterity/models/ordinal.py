@@ -12,7 +12,7 @@ from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import static
 from posterity.families import DiagonalGaussian, Gaussian
 from posterity.models.base import Each, Moments, PredictorModel
-from posterity.models.data import INPUTS, check_data, labels
+from posterity.models.data import INPUTS, labels
 from posterity.models.nodes import in_parts
 from posterity.models.records import Records
 from posterity.models.regression import LogisticRegression
@@ -53,9 +53,6 @@ class ProportionalOdds(PredictorModel):
     def __post_init__(self) -> None:
         POSITIVE.check(least=self.least)
         at_least(2).check(nodes=self.nodes)
-
-    def check(self, data: Any) -> None:
-        check_data(data, self.columns)
 
     def predictor_log_likelihood(self, f: Each, y: Any) -> Each:
         return self.predictor_value_and_slope(f, y)[0]

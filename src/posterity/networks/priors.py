@@ -25,10 +25,13 @@ class GaussianPrior:
     variance: float | tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        if np.ndim(1.0 if self.variance is None else self.variance):
-            object.__setattr__(self, "variance", tuple(np.asarray(self.variance).tolist()))
-        for value in np.atleast_1d(1.0 if self.variance is None else self.variance):
+        if self.variance is None:
+            return
+        values = np.atleast_1d(self.variance).tolist()
+        for value in values:
             POSITIVE.check(variance=value)
+        if np.ndim(self.variance):
+            object.__setattr__(self, "variance", tuple(values))
 
     def variances(self, layers: Layers) -> np.ndarray:
         """Return the variance of each layer's weights."""

@@ -1,4 +1,4 @@
-"""Lazy imports of JAX, Equinox, and names of packages that need them.
+"""Lazy imports of JAX, Equinox and networkx, and names of packages that need them.
 
 Importing JAX takes longer, and more memory, than a federation of regressions does.
 """
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     import equinox as eqx
     import jax
     import jax.numpy as jnp
+    import networkx
 else:
     eqx = _Module("equinox")
     jax = _Module("jax")
     jnp = _Module("jax.numpy")
+    networkx = _Module("networkx")
 
 
 def exports(

@@ -255,5 +255,7 @@ def _check(
 
 def _broadcasts(shape: Shape, full: Shape) -> bool:
     """Return whether numbers of a shape stand for several entries of a full one."""
-    pairs = zip(reversed(shape), reversed(full), strict=False)
-    return len(shape) <= len(full) and all(one in (1, size) for one, size in pairs)
+    try:
+        return np.broadcast_shapes(shape, full) == full
+    except ValueError:  # of shapes that do not go together
+        return False
