@@ -10,7 +10,6 @@ import scipy
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.families.normal_wishart import NormalPrecision
 from posterity.fusion.absorb import Absorbing
-from posterity.fusion.clustering import sums
 from posterity.fusion.confidence import AMBIGUOUS
 from posterity.fusion.deviations import (
     compared,
@@ -19,6 +18,7 @@ from posterity.fusion.deviations import (
 from posterity.fusion.doubts import Doubt, Kind, doubt, more
 from posterity.fusion.geometry import middle
 from posterity.fusion.groups import Groups, fits
+from posterity.fusion.rows import membership
 
 Array = np.ndarray
 
@@ -90,7 +90,7 @@ def _of_scatter(groups: Groups, alone: Bool[Array, " n"]) -> tuple[float, int, i
     scatter like those of other sites, by Student's test of the logarithms of variances in each
     column; and the site, that column and the difference. None for families without variances.
     """
-    if not isinstance(groups.block.members, NormalPrecision):
+    if not alone.any() or not isinstance(groups.block.members, NormalPrecision):
         return 0.0, 0, 0, 0.0
     spread: Any = groups.variances
     known = (np.isfinite(spread) & (spread > 0)).all(1)
@@ -101,7 +101,7 @@ def _of_scatter(groups: Groups, alone: Bool[Array, " n"]) -> tuple[float, int, i
     alone = alone[known]
 
     def moments(some: Any) -> Array:
-        own = sums(rows[some], site[some], len(groups.block.names))
+        own = membership(site[some], len(groups.block.names)) @ rows[some]
         return own.reshape(len(own), 3, -1).swapaxes(0, 1)  # numbers, sums and squares
 
     count, total, square = moments(alone)

@@ -5,6 +5,7 @@ depend on the order in which they were passed.
 """
 
 import dataclasses
+import operator
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,7 @@ def _descend(
             trace.append(objective)
             waited = 0
         beyond = hopeless and groups < len(best.counts)
-        current = None if beyond or waited > patience else drop(current)
+        current = None if beyond or waited > patience else drop(current, 3 if thorough else 1)
     return SearchResult(best, trace, levels)
 
 
@@ -116,17 +117,23 @@ def _exactly(start: Clustering | None, components: int) -> SearchResult:
     return SearchResult(clustering, [clustering.objective])
 
 
-def drop(clustering: Clustering) -> Clustering | None:
+def drop(clustering: Clustering, tries: int = 1) -> Clustering | None:
     """Dissolve the group whose members lose least by moving, each to the best of the others; return
-    None if none can go.
+    None if none can go. Of several ``tries`` that lose up to what polishing may gain more, that one
+    is taken that leaves the shortest description.
     """
     groups = len(clustering.counts)
     if groups <= clustering.local.largest:
         return None
     group, more = clustering.rivals
-    gone = np.bincount(clustering.labels, more).argmin()
-    labels = np.where(clustering.labels == gone, group, clustering.labels)
-    return clustering.relabelled(clustering.exclusive(labels, np.delete(np.arange(groups), gone)))
+    loss = np.bincount(clustering.labels, more)
+    close = np.count_nonzero(loss <= loss.min() + most_gained(clustering))
+    options = []
+    for gone in np.argsort(loss, kind="stable")[: min(close, tries)]:
+        labels = np.where(clustering.labels == gone, group, clustering.labels)
+        left = np.delete(np.arange(groups), gone)
+        options.append(clustering.relabelled(clustering.exclusive(labels, left)))
+    return min(options, key=operator.attrgetter("objective"))
 
 
 def split(clustering: Clustering) -> Clustering | None:
