@@ -161,6 +161,37 @@ def test_what_stands_for_a_missing_value_can_be_said(missing, tables):
     assert one == other
 
 
+@pytest.mark.parametrize(("mark", "more"), [(".", ""), (",", ""), (",", " --decimal ,")])
+def test_a_number_stands_for_a_missing_value_however_it_is_written(mark, more, tables):
+    values = [f"{value:.2f}".replace(".", mark) for value in tables["x"]]
+    ways = ("-9", f"-9{mark}0", f" -9{mark}00")
+    values[::10] = [ways[place % 3] for place in range(len(values[::10]))]
+    tables.assign(x=values).to_csv("t.csv", index=False, sep=";")
+    gaps = np.arange(len(tables)) % 10 == 0
+    tables.assign(x=values)[~gaps].to_csv("u.csv", index=False, sep=";")
+    line = f"--target y --model logistic --columns x --site t{more}"
+    found = document(*shlex.split(f"fit t.csv {line} --missing -9 --drop-missing -o t.safetensors"))
+    succeed(*shlex.split(f"fit u.csv {line} -o u.safetensors"))
+    one, other = (posterity.load(f"{name}.safetensors") for name in "tu")
+    assert one == other
+    (note,) = (note for note in found["notes"] if "by --missing" in note)
+    assert note.startswith("no value in 'x', by --missing: -9 in") and f"-9{mark}00 in" in note
+
+
+def test_true_and_false_are_logical_beside_ones_and_zeros(tables):
+    line = "fit t.csv --target y --model logistic --columns x --site t -o"
+    words = ["True", " TRUE", "1", "false", "0", "FALSE "]
+    tables["x"] = [words[place % 6] for place in range(len(tables))]
+    tables.to_csv("t.csv", index=False)
+    succeed(*line.split(), "t.safetensors")
+    tables.assign(x=[1 - place % 6 // 3 for place in range(len(tables))]).to_csv("t.csv")
+    succeed(*line.split(), "u.safetensors")
+    assert posterity.load("t.safetensors") == posterity.load("u.safetensors")
+    tables.loc[7, "x"] = "x"
+    tables.to_csv("t.csv", index=False)
+    refuse(f"{line} v.safetensors", 5, "'x', which; in line 9; --missing x")
+
+
 def test_a_text_among_numbers_may_stand_for_a_missing_value(tables):
     values = tables["x"].astype(str)
     for text in ("k.A.", "not asked", "<0.1"):

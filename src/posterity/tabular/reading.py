@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -9,10 +10,10 @@ import numpy as np
 
 from posterity.errors import StructureError, UsageError
 from posterity.families.names import some
-from posterity.runtime.text import typed
+from posterity.runtime.text import count, listed, typed
 from posterity.tabular.options import INTERCEPT, LABELS, indicator
 from posterity.tabular.recipe import Recipe
-from posterity.tabular.tables.reader import Cells, clean
+from posterity.tabular.tables.reader import Cells, value_of
 
 ALONE = ("target", "event", "entry", "exposure", "trials", "offset", "weights", "cluster")
 FLAGS = {key: f"--{key}" for key in ALONE} | {"weights": "--record-weights"}
@@ -30,7 +31,7 @@ class Reading:
         levels: for columns, the texts of this table, in the order of the recipe's levels.
         drop_missing: whether to drop records with a missing value.
         decimal: ``"."`` or ``","``, if the numbers do not determine it.
-        missing: texts of cells that stand for a missing value, beside the usual ones.
+        missing: texts and numbers of cells that stand for a missing value, beside the usual ones.
     """
 
     rename: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -41,7 +42,9 @@ class Reading:
     missing: tuple[str, ...] = ()
 
     def renamed(self, cells: Cells) -> Cells:
-        """Return the table with its columns under the recipe's names."""
+        """Return the table with its columns under the recipe's names, and with empty cells for
+        those of ``missing``, noted by column.
+        """
         own = {table: name for name, table in self.rename.items()}
         unknown = [table for table in own if table not in cells.header]
         if unknown:
@@ -51,11 +54,18 @@ class Reading:
         found = f"columns {twice} in '{cells.path}' and others renamed to them"
         UsageError.check((twice, found, "one column of each name"))
         cells = cells._replace(header=header)
-        if not self.missing:
-            return cells
-        gaps = {clean(text) for text in self.missing}
-        rows = [["" if cell.strip() in gaps else cell for cell in row] for row in cells.rows]
-        return cells._replace(rows=rows)
+        gaps = {*map(value_of, self.missing)}
+        rows = [[*row] for row in cells.rows] if gaps else cells.rows
+        notes = [*cells.notes]
+        for place, name in enumerate(header if gaps else ()):
+            texts = Counter(row[place] for row in rows)
+            odd = {text: n for text, n in texts.items() if value_of(text, self.decimal) in gaps}
+            if odd:
+                found = listed(f"{text.strip()} in {count(n, 'record')}" for text, n in odd.items())
+                notes.append((name, f"no value in {name!r}, by --missing: {found}"))
+            for row in rows if odd else ():
+                row[place] = "" if row[place] in odd else row[place]
+        return cells._replace(rows=rows, notes=(*notes,))
 
 
 PLAIN = Reading()
@@ -145,7 +155,8 @@ def matched(cells: Cells, recipe: Recipe) -> tuple[Cells, list[str]]:
     notes = [f"column {own!r} is read as {name!r}" for own, name in known.items()]
     absent = [name for name in recipe.without if name not in header]
     notes += [f"no column {name!r}, which --without leaves out" for name in absent]
-    return cells._replace(header=header), notes
+    own = tuple((known.get(name, name), note) for name, note in cells.notes)
+    return cells._replace(header=header, notes=own), notes
 
 
 def column_named(name: str, cells: Cells) -> str:

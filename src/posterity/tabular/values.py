@@ -172,14 +172,20 @@ def notes_of_outliers(
 
 
 def _logical(cells: Cells, names: Sequence[str]) -> Cells:
-    """Convert TRUE and FALSE, the logical values of R and spreadsheets, to 1 and 0."""
-    places = (cells.header.index(name) for name in names)
-    logical = {n for n in places if all(row[n].upper() in LOGICAL for row in cells.rows)}
-    if not logical or not cells.rows:
+    """Convert TRUE and FALSE, the logical values of R and spreadsheets, to 1 and 0 in columns
+    without other numbers.
+    """
+    known = {*LOGICAL, *LOGICAL.values()}
+    logical = set[int]()
+    for name in names:
+        texts = {text.strip().upper() for text in {*cells.column(name)}}
+        if texts & LOGICAL.keys() and not any(map(is_numeric, texts - known)):
+            logical.add(cells.header.index(name))
+    if not logical:
         return cells
 
     def as_number(place, cell):
-        return LOGICAL[cell.upper()] if place in logical else cell
+        return LOGICAL.get(cell.strip().upper(), cell) if place in logical else cell
 
     rows = [[as_number(*one) for one in enumerate(row)] for row in cells.rows]
     return cells._replace(rows=rows)

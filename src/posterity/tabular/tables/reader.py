@@ -291,6 +291,18 @@ def as_level(text: str) -> str:
     return WHOLE.sub(r"\1", clean(text))
 
 
+def value_of(text: str, decimal: str | None = None) -> float | str:
+    """Return a text's number, by the decimal mark or else its own; the text itself if it has none.
+
+    >>> value_of("-9,0"), value_of(" -9.00"), value_of("-9,000"), value_of("n. d. ")
+    (-9.0, -9.0, '-9,000', 'n. d.')
+    """
+    try:
+        return number(text, decimal or decimal_mark([text]))
+    except ValueError:
+        return clean(text)
+
+
 def as_text(name: str) -> str:
     """Return a name as a cell that spreadsheets do not evaluate: ``=1+1`` becomes ``'=1+1``.
 
