@@ -1,5 +1,6 @@
 """What people bring that is not what a command takes: read, or refused with what does it here."""
 
+import html
 import shlex
 from pathlib import Path
 
@@ -159,6 +160,24 @@ def test_what_stands_for_a_missing_value_can_be_said(missing, tables):
     succeed(*shlex.split(f"fit u.csv {line} -o u.safetensors"))
     one, other = (posterity.load(f"{name}.safetensors") for name in "tu")
     assert one == other
+
+
+def test_the_command_on_a_page_makes_it_again(tables):
+    """Also of a table with other names, texts, units and codes, and of other intervals."""
+    tables["part"] = np.where(np.arange(len(tables)) % 3, "a, b", "c")
+    tables.to_csv("t.csv", index=False)
+    levels = "--category 'part=c,\"a, b\"'"
+    line = f"fit t.csv --target y --model logistic --columns x,part {levels} -o t.safetensors"
+    succeed(*shlex.split(line))
+    other = tables.assign(part=np.where(tables["part"] == "c", "C", "A; B"), x=tables["x"] / 10)
+    other.loc[3, "x"] = -99
+    other.rename(columns={"x": "the x"}).to_csv("u v.csv", index=False, decimal=",")
+    more = "--rename 'x=the x' --convert x=10 --category 'part=C,A; B' --missing -99 --decimal ,"
+    succeed(*shlex.split(f"report t.safetensors --data 'u v.csv' --level 0.5 {more} -o a.html"))
+    page = Path("a.html").read_text()
+    command = html.unescape(page.partition("posterity report ")[2].partition("\n")[0])
+    succeed("report", *shlex.split(command))
+    assert Path("report.html").read_text() == page
 
 
 @pytest.mark.parametrize(("mark", "more"), [(".", ""), (",", ""), (",", " --decimal ,")])

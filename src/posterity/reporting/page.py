@@ -50,6 +50,8 @@ WITH = (
     "of a curve, may reveal something about a single person."
 )
 """Sentence about personal data on a page made with a table of records."""
+LEVEL = 0.95
+"""Probability of the intervals by default."""
 PAGE = """\
 <!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
@@ -91,7 +93,7 @@ def report(
     path: str | os.PathLike[str] | None = None,
     data: str | os.PathLike[str] | None = None,
     reading: Reading = PLAIN,
-    level: float = 0.95,
+    level: float = LEVEL,
     title: str | None = None,
 ) -> Report:
     """Make an HTML page about posteriors, ledgers, results of verbs and receipts.
@@ -276,9 +278,12 @@ class _Page:
         told = [*names, *(one.name for one, _, _ in receipts if one.name != "Receipt")]
         parts = [paragraph("This page was made from values in memory, not from files.")]
         if told:
-            lines = [f"posterity report {shlex.join(told)} -o report.html"]
+            words = ["posterity report", shlex.join(told), "-o report.html"]
+            if self.level != LEVEL:
+                words.append(typed("--level", self.level))
             if self.data is not None:
-                lines[0] += f" {typed('--data', self.data.name)}"
+                words += [typed("--data", self.data.name), *self.reading.flags]
+            lines = [" ".join(words)]
             lines += [typed("posterity inspect", name) for name in names]
             if self.subjects.inputs:
                 inputs = shlex.join(one.name for one in self.subjects.inputs)

@@ -13,7 +13,7 @@ from posterity.families.names import some
 from posterity.runtime.text import count, listed, typed
 from posterity.tabular.options import INTERCEPT, LABELS, indicator
 from posterity.tabular.recipe import Recipe
-from posterity.tabular.tables.reader import Cells, value_of
+from posterity.tabular.tables.reader import Cells, as_row, value_of
 
 ALONE = ("target", "event", "entry", "exposure", "trials", "offset", "weights", "cluster")
 FLAGS = {key: f"--{key}" for key in ALONE} | {"weights": "--record-weights"}
@@ -40,6 +40,15 @@ class Reading:
     drop_missing: bool = False
     decimal: str | None = None
     missing: tuple[str, ...] = ()
+
+    @property
+    def flags(self) -> list[str]:
+        """The options of a command that say how the table differs, as one types them."""
+        levels = {name: as_row(own) for name, own in self.levels.items()}
+        tables = {"--rename": self.rename, "--convert": self.convert, "--category": levels}
+        pairs = ((flag, f"{name}={v}") for flag, own in tables.items() for name, v in own.items())
+        single = (("--missing", as_row(self.missing)), ("--decimal", self.decimal))
+        return [typed(flag, value) for flag, value in (*pairs, *single) if value]
 
     def renamed(self, cells: Cells) -> Cells:
         """Return the table with its columns under the recipe's names, and with empty cells for

@@ -15,6 +15,7 @@ from posterity.tabular.tables.numbers import is_numeric
 from posterity.tabular.tables.reader import (
     Cells,
     as_level,
+    as_row,
     clean,
     is_missing,
     table_error,
@@ -91,7 +92,7 @@ def _check_texts(cells: Cells, recipe: Recipe, names: Sequence[str], *, most: in
     if not texts:
         return
     target = (recipe.target, recipe.event)
-    sayable = {name: ",".join(levels) for name, levels in texts.items() if len(levels) <= most}
+    sayable = {name: as_row(levels) for name, levels in texts.items() if len(levels) <= most}
     flags = [typed("--category", f"{name}={own}") for name, own in sayable.items()]
     others = ",".join(name for name in texts if name not in target)
     out = [f"leave columns out: {typed('--without', others)}"] if others else []

@@ -13,7 +13,7 @@ import itertools
 import re
 import shlex
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -301,6 +301,17 @@ def value_of(text: str, decimal: str | None = None) -> float | str:
         return number(text, decimal or decimal_mark([text]))
     except ValueError:
         return clean(text)
+
+
+def as_row(texts: Iterable[str]) -> str:
+    """Return texts with commas between them, and quotes around those with commas.
+
+    >>> as_row(["nein", "ja, oft"])
+    'nein,"ja, oft"'
+    """
+    row = io.StringIO()
+    csv.writer(row, lineterminator="").writerow(texts)
+    return row.getvalue()
 
 
 def as_text(name: str) -> str:
