@@ -241,3 +241,33 @@ def test_a_text_among_numbers_may_stand_for_a_missing_value(tables):
 )
 def test_notes_at_the_shell_speak_of_flags(said, shell):
     assert in_shell(said) == shell
+
+
+@pytest.mark.parametrize("verb", ["fit", "federate"])
+def test_texts_of_a_table_stand_for_false_and_true_of_another(verb, tables):
+    tables = tables[["y", "x"]]
+    logical = np.where(np.arange(COUNT) % 3, "TRUE", "FALSE")
+    tables.assign(smoker=logical).to_csv("n.csv", index=False)
+    texts = np.where(logical == "TRUE", "ja", "nein")
+    tables.assign(smoker=texts).to_csv("s.csv", index=False)
+    tables.assign(smoker=logical).to_csv("t.csv", index=False)
+    line = "--target y --model logistic"
+    succeed(*shlex.split(f"fit n.csv {line} -o n.safetensors"))
+    if verb == "fit":
+        other = "fit {}.csv --like n.safetensors --site s -o {}.safetensors"
+        refuse(other.format("s", "s"), 5, "--category smoker=nein,ja")
+        found = document(*shlex.split(f"{other.format('s', 's')} --category smoker=nein,ja"))
+        succeed(*shlex.split(other.format("t", "t")))
+        words = "which are none of the model's"
+        refuse(f"{other.format('s', 's')} --category smoker=nein,ja,a", 2, words)
+        refuse(f"{other.format('s', 's')} --category sex=f,m", 2, words)
+        succeed(*shlex.split("predict s.safetensors s.csv -o p.csv --category smoker=nein,ja"))
+        succeed(*shlex.split("predict s.safetensors t.csv -o q.csv"))
+        assert Path("p.csv").read_text() == Path("q.csv").read_text()
+    else:
+        other = f"federate --site n=n.csv --site s={{}}.csv {line} --intercept -o {{}}.safetensors"
+        own = "--table 's={category={smoker=\"nein,ja\"}}'"
+        found = document(*shlex.split(f"{other.format('s', 's')} {own}"))
+        succeed(*shlex.split(other.format("t", "t")))
+    assert any("nein and ja in 'smoker' are read as 0 and 1" in note for note in found["notes"])
+    assert posterity.load("s.safetensors") == posterity.load("t.safetensors")
