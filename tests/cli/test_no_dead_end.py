@@ -239,6 +239,11 @@ def test_names_of_statsmodels_stata_and_spss_are_those_of_the_shell():
         assert names[other] == "sex[male]"
     for other in ("(Intercept)", "Intercept", "const", "_cons", "(Constant)"):
         assert names[other] == "intercept"
+    own = names_in_r(Recipe("linear", "y", ("smoker",)))
+    assert own["smokerTRUE"] == own["smoker[T.True]"] == "smoker"
+    for more in ("", " --flat-prior"):
+        line = f"import c.csv --site u --prior t.safetensors -o w.safetensors{more}"
+        refuse(line, 4, "'c.csv'; 't.safetensors', which has a covariance; Pass --covariance FILE")
 
 
 def test_the_recipe_page_of_a_withdrawal_is_there():

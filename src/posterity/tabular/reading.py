@@ -82,8 +82,9 @@ PLAIN = Reading()
 
 
 def names_in_r(recipe: Recipe) -> dict[str, str]:
-    """Return the names of coefficients by those of R, ``sexmale``, ``I((age - 60)/10)``; of
-    statsmodels' formulas, ``C(sex)[T.male]``; of Stata, ``_cons``; and of SPSS.
+    """Return the names of coefficients by those of R, ``sexmale``, ``I((age - 60)/10)``, of a
+    logical column ``smokerTRUE``; of statsmodels' formulas, ``C(sex)[T.male]``; of Stata,
+    ``_cons``; and of SPSS.
     """
     ones = ("(Intercept)", "Intercept", "const", "_cons", "(Constant)")
     known: dict[str, str] = {name: INTERCEPT for name in ones}
@@ -92,7 +93,8 @@ def names_in_r(recipe: Recipe) -> dict[str, str]:
             others = (f"{name}{level}", f"C({name})[T.{level}]", f"{name}[T.{level}]")
             others += (f"C({name})[{level}]", f"factor({name}){level}")
             known |= dict.fromkeys(others, f"{name}[{level}]")
-    for name in recipe.columns or ():
+    for name in {*(recipe.columns or ())} - recipe.categories.keys():
+        known |= {f"{name}TRUE": name, f"{name}[T.True]": name}
         center = recipe.center.get(name, 0.0)
         off = f" {'+' if center < 0 else '-'} {_number_in_r(abs(center))}"
         off = off if name in recipe.center else ""
