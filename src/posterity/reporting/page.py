@@ -50,8 +50,6 @@ WITH = (
     "of a curve, may reveal something about a single person."
 )
 """Sentence about personal data on a page made with a table of records."""
-LEVEL = 0.95
-"""Probability of the intervals by default."""
 PAGE = """\
 <!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
@@ -93,7 +91,7 @@ def report(
     path: str | os.PathLike[str] | None = None,
     data: str | os.PathLike[str] | None = None,
     reading: Reading = PLAIN,
-    level: float = LEVEL,
+    level: float = 0.95,
     title: str | None = None,
 ) -> Report:
     """Make an HTML page about posteriors, ledgers, results of verbs and receipts.
@@ -278,9 +276,7 @@ class _Page:
         told = [*names, *(one.name for one, _, _ in receipts if one.name != "Receipt")]
         parts = [paragraph("This page was made from values in memory, not from files.")]
         if told:
-            words = ["posterity report", shlex.join(told), "-o report.html"]
-            if self.level != LEVEL:
-                words.append(typed("--level", self.level))
+            words = ["posterity report", shlex.join(told), f"-o report.html --level {self.level}"]
             if self.data is not None:
                 words += [typed("--data", self.data.name), *self.reading.flags]
             lines = [" ".join(words)]

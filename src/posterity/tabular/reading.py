@@ -10,10 +10,11 @@ import numpy as np
 
 from posterity.errors import StructureError, UsageError
 from posterity.families.names import some
-from posterity.runtime.text import count, listed, typed
+from posterity.runtime.text import as_row, count, listed, typed
 from posterity.tabular.options import INTERCEPT, LABELS, indicator
 from posterity.tabular.recipe import Recipe
-from posterity.tabular.tables.reader import Cells, as_row, value_of
+from posterity.tabular.tables.numbers import value_of
+from posterity.tabular.tables.reader import Cells
 
 ALONE = ("target", "event", "entry", "exposure", "trials", "offset", "weights", "cluster")
 FLAGS = {key: f"--{key}" for key in ALONE} | {"weights": "--record-weights"}

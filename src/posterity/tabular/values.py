@@ -7,7 +7,7 @@ import numpy as np
 
 from posterity.errors import ArtifactError, UsageError
 from posterity.families.names import some
-from posterity.runtime.text import count, listed, typed
+from posterity.runtime.text import as_row, count, listed, typed
 from posterity.tabular.identifiers import clusters
 from posterity.tabular.reading import Reading
 from posterity.tabular.recipe import Recipe
@@ -15,7 +15,6 @@ from posterity.tabular.tables.numbers import is_numeric
 from posterity.tabular.tables.reader import (
     Cells,
     as_level,
-    as_row,
     clean,
     is_missing,
     table_error,

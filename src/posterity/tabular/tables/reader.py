@@ -13,7 +13,7 @@ import itertools
 import re
 import shlex
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -289,29 +289,6 @@ def as_level(text: str) -> str:
     ('1', '1.5', 'II')
     """
     return WHOLE.sub(r"\1", clean(text))
-
-
-def value_of(text: str, decimal: str | None = None) -> float | str:
-    """Return a text's number, by the decimal mark or else its own; the text itself if it has none.
-
-    >>> value_of("-9,0"), value_of(" -9.00"), value_of("-9,000"), value_of("n. d. ")
-    (-9.0, -9.0, '-9,000', 'n. d.')
-    """
-    try:
-        return number(text, decimal or decimal_mark([text]))
-    except ValueError:
-        return clean(text)
-
-
-def as_row(texts: Iterable[str]) -> str:
-    """Return texts with commas between them, and quotes around those with commas.
-
-    >>> as_row(["nein", "ja, oft"])
-    'nein,"ja, oft"'
-    """
-    row = io.StringIO()
-    csv.writer(row, lineterminator="").writerow(texts)
-    return row.getvalue()
 
 
 def as_text(name: str) -> str:
