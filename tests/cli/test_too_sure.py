@@ -246,10 +246,12 @@ def test_columns_that_are_asked_for_are_clusters_by_name_alone():
     y = 2 * rng.normal(size=30)[group] + rng.normal(size=150)
     put("t", y=y, x=group // 2 % 7, dose=rng.permutation(30)[group], ward=group)
     line = "fit t.csv --model linear --target y -o t.safetensors --columns"
-    assert told("fit t.csv --model linear --target y -o t.safetensors", "pass --cluster dose, and")
+    assert told(
+        "fit t.csv --model linear --target y -o t.safetensors", "--cluster dose at every site, and"
+    )
     assert not told(f"{line} x,dose", "pass --cluster dose")
     (note,) = told(f"{line} x,dose,ward", "pass --cluster")
-    assert note.endswith("pass --cluster ward, and name it in no other option")
+    assert note.endswith("pass --cluster ward at every site, and name it in no other option")
 
 
 @pytest.mark.parametrize("weights", ["", " --record-weights n"])
