@@ -239,6 +239,11 @@ def test_names_of_statsmodels_stata_and_spss_are_those_of_the_shell():
         assert names[other] == "sex[male]"
     for other in ("(Intercept)", "Intercept", "const", "_cons", "(Constant)"):
         assert names[other] == "intercept"
+    own = names_in_r(Recipe("linear", "y", ("smoker",)))
+    assert own["smokerTRUE"] == own["smoker[T.True]"] == "smoker"
+    for more in ("", " --flat-prior"):
+        line = f"import c.csv --site u --prior t.safetensors -o w.safetensors{more}"
+        refuse(line, 4, "'c.csv'; 't.safetensors', which has a covariance; Pass --covariance FILE")
 
 
 def test_the_recipe_page_of_a_withdrawal_is_there():
@@ -304,6 +309,19 @@ def test_patients_with_few_records_each_are_clusters_and_a_formula_has_covariate
     line = "fit t.csv --model linear -o t.safetensors --formula 'y ~ age + dose'"
     assert not any("--cluster" in note for note in document(*shlex.split(line))["notes"])
     refuse(f"{line} --target y", 2, "--target beside --formula; Leave --target out")
+
+
+@pytest.mark.parametrize("role", ["record-weights", "trials"])
+def test_a_table_without_weights_has_ones(role):
+    data = pd.DataFrame({"y": np.arange(40) % 7 % 2, "x": np.arange(40) % 5, "n": [1, 2] * 20})
+    data.to_csv("a.csv", index=False)
+    data.drop(columns="n").to_csv("b.csv", index=False)
+    shell(f"fit a.csv --target y --model logistic --columns x --{role} n -o a.safetensors")
+    line = "fit b.csv --like a.safetensors -o b.safetensors"
+    refuse(line, 4, f"no column 'n'; the column of --{role}; add it, with 1 in each record")
+    data.assign(n=1).to_csv("b.csv", index=False)
+    shell(line)
+    shell("fuse a.safetensors b.safetensors -o ab.safetensors")
 
 
 def test_flags_that_differ_are_none_in_one_file():

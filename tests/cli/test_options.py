@@ -181,6 +181,22 @@ def test_names_with_numbers_may_be_between_commas(texts, value):
     assert personal.kind.parsed(texts) == value
 
 
+@pytest.mark.parametrize(
+    "place, texts, value",
+    [
+        ("data.rename", ["age=Alter,sex=Geschlecht"], {"age": "Alter", "sex": "Geschlecht"}),
+        ("data.rename", ["age=Alter, in Jahren"], {"age": "Alter, in Jahren"}),
+        ("data.unit", ["ldl=mg/dL,age=years"], {"ldl": "mg/dL", "age": "years"}),
+        ("data.category", ["sex=f,m"], {"sex": "f,m"}),
+        ("sites", ["a=a.csv,b=b.csv"], {"a": "a.csv", "b": "b.csv"}),
+        ("tables", ["b={convert={ldl=2,age=3}}"], {"b": {"convert": {"ldl": 2, "age": 3}}}),
+    ],
+)
+def test_names_with_texts_may_be_between_commas(place, texts, value):
+    (option,) = (each for each in options_of("federate") if each.place == place)
+    assert option.kind.parsed(texts) == value
+
+
 def test_every_option_of_a_kind_takes_what_that_kind_takes():
     """Each is declared by a kind that is known, with a sentence, for a function that there is."""
     for name in VERBS:

@@ -77,6 +77,7 @@ def test_pursuing_is_what_the_library_does(folder):
     assert data["status"]["state"] == found.status.state != "converged"
     assert data["status"]["reasons"] == list(found.status.reasons)
     assert (data["components"], data["base"]) == (2, "diagonal")
+    assert data["notes"][-1] == "pass --base full, whose components have correlations"
     assert [row["elbo"] for row in data["trace"]] == [row.elbo for row in found.trace]
     assert data["trace"][-1]["components"] == 2 and data["elbo"] == found.elbo
     about = posterity.inspect("out.safetensors")

@@ -224,6 +224,54 @@ def test_numbers_that_tables_are_sorted_by_are_clusters_where_records_of_one_are
     assert ("times as large" in note) == (spread > 0)
 
 
+@pytest.mark.parametrize("model", ["logistic", "poisson"])
+def test_values_of_covariates_recur_by_chance(model):
+    """Where records are independent, whatever the law of their targets."""
+    said = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        los = rng.poisson(rng.gamma(2, 2, 150))
+        x = rng.normal(size=150).round(2)
+        y = draw(rng, model, 0.3 * x - 0.5)
+        y = rng.poisson(np.exp(0.3 * x) * rng.gamma(0.5, 2, 150)) if model == "poisson" else y
+        put("t", y=y, x=x, los=los, score=rng.integers(0, 21, 150), visits=rng.poisson(4, 150))
+        said += [note for note in fit("t.csv", Recipe(model, "y")).notes if "recur" in note]
+    assert not said
+
+
+def test_columns_that_are_asked_for_are_clusters_by_name_alone():
+    """And then in no other role, which would be refused."""
+    rng = np.random.default_rng(4)
+    group = np.repeat(np.arange(30), 5)
+    y = 2 * rng.normal(size=30)[group] + rng.normal(size=150)
+    put("t", y=y, x=group // 2 % 7, dose=rng.permutation(30)[group], ward=group)
+    line = "fit t.csv --model linear --target y -o t.safetensors --columns"
+    assert told(
+        "fit t.csv --model linear --target y -o t.safetensors", "--cluster dose at every site, and"
+    )
+    assert not told(f"{line} x,dose", "pass --cluster dose")
+    (note,) = told(f"{line} x,dose,ward", "pass --cluster")
+    assert note.endswith("pass --cluster ward at every site, and name it in no other option")
+
+
+@pytest.mark.parametrize("weights", ["", " --record-weights n"])
+@pytest.mark.parametrize(("shape", "said"), [(1.0, True), (1e6, False)])
+def test_counts_that_vary_more_than_poissons_are_told(shape, said, weights):
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=200).round(2)
+    time = rng.uniform(0.1, 3, 200).round(2)
+    y = rng.poisson(time * np.exp(0.5 * x) * rng.gamma(shape, 1 / shape, 200))
+    put("t", y=y, x=x, time=time, n=np.arange(200) % 2 + 1)
+    line = f"--target y --exposure time --model poisson --columns x{weights}"
+    words = "counts vary more than Poisson's"
+    found = told(f"fit t.csv {line} -o t.safetensors", words)
+    assert bool(found) == said
+    assert told(f"federate --site t=t.csv {line} --intercept -o f.safetensors", words) == found
+    assert (words in " ".join(succeed("show", "t.safetensors").stdout.split())) == said
+    line = line.replace("poisson", "negative-binomial")
+    assert not told(f"fit t.csv {line} -o t.safetensors", words)
+
+
 def separated(kind, count=200):
     rng = np.random.default_rng(1)
     x = rng.normal(size=count).round(3)

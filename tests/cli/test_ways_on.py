@@ -1,5 +1,6 @@
 """What people bring that is not what a command takes: read, or refused with what does it here."""
 
+import html
 import shlex
 from pathlib import Path
 
@@ -161,6 +162,55 @@ def test_what_stands_for_a_missing_value_can_be_said(missing, tables):
     assert one == other
 
 
+def test_the_command_on_a_page_makes_it_again(tables):
+    """Also of a table with other names, texts, units and codes, and of other intervals."""
+    tables["part"] = np.where(np.arange(len(tables)) % 3, "a, b", "c")
+    tables.to_csv("t.csv", index=False)
+    levels = "--category 'part=c,\"a, b\"'"
+    line = f"fit t.csv --target y --model logistic --columns x,part {levels} -o t.safetensors"
+    succeed(*shlex.split(line))
+    other = tables.assign(part=np.where(tables["part"] == "c", "C", "A; B"), x=tables["x"] / 10)
+    other.loc[3, "x"] = -99
+    other.rename(columns={"x": "the x"}).to_csv("u v.csv", index=False, decimal=",")
+    more = "--rename 'x=the x' --convert x=10 --category 'part=C,A; B' --missing -99 --decimal ,"
+    succeed(*shlex.split(f"report t.safetensors --data 'u v.csv' --level 0.5 {more} -o a.html"))
+    page = Path("a.html").read_text()
+    command = html.unescape(page.partition("posterity report ")[2].partition("\n")[0])
+    succeed("report", *shlex.split(command))
+    assert Path("report.html").read_text() == page
+
+
+@pytest.mark.parametrize(("mark", "more"), [(".", ""), (",", ""), (",", " --decimal ,")])
+def test_a_number_stands_for_a_missing_value_however_it_is_written(mark, more, tables):
+    values = [f"{value:.2f}".replace(".", mark) for value in tables["x"]]
+    ways = ("-9", f"-9{mark}0", f" -9{mark}00")
+    values[::10] = [ways[place % 3] for place in range(len(values[::10]))]
+    tables.assign(x=values).to_csv("t.csv", index=False, sep=";")
+    gaps = np.arange(len(tables)) % 10 == 0
+    tables.assign(x=values)[~gaps].to_csv("u.csv", index=False, sep=";")
+    line = f"--target y --model logistic --columns x --site t{more}"
+    found = document(*shlex.split(f"fit t.csv {line} --missing -9 --drop-missing -o t.safetensors"))
+    succeed(*shlex.split(f"fit u.csv {line} -o u.safetensors"))
+    one, other = (posterity.load(f"{name}.safetensors") for name in "tu")
+    assert one == other
+    (note,) = (note for note in found["notes"] if "by --missing" in note)
+    assert note.startswith("no value in 'x', by --missing: -9 in") and f"-9{mark}00 in" in note
+
+
+def test_true_and_false_are_logical_beside_ones_and_zeros(tables):
+    line = "fit t.csv --target y --model logistic --columns x --site t -o"
+    words = ["True", " TRUE", "1", "false", "0", "FALSE "]
+    tables["x"] = [words[place % 6] for place in range(len(tables))]
+    tables.to_csv("t.csv", index=False)
+    succeed(*line.split(), "t.safetensors")
+    tables.assign(x=[1 - place % 6 // 3 for place in range(len(tables))]).to_csv("t.csv")
+    succeed(*line.split(), "u.safetensors")
+    assert posterity.load("t.safetensors") == posterity.load("u.safetensors")
+    tables.loc[7, "x"] = "x"
+    tables.to_csv("t.csv", index=False)
+    refuse(f"{line} v.safetensors", 5, "'x', which; in line 9; --missing x")
+
+
 def test_a_text_among_numbers_may_stand_for_a_missing_value(tables):
     values = tables["x"].astype(str)
     for text in ("k.A.", "not asked", "<0.1"):
@@ -191,3 +241,33 @@ def test_a_text_among_numbers_may_stand_for_a_missing_value(tables):
 )
 def test_notes_at_the_shell_speak_of_flags(said, shell):
     assert in_shell(said) == shell
+
+
+@pytest.mark.parametrize("verb", ["fit", "federate"])
+def test_texts_of_a_table_stand_for_false_and_true_of_another(verb, tables):
+    tables = tables[["y", "x"]]
+    logical = np.where(np.arange(COUNT) % 3, "TRUE", "FALSE")
+    tables.assign(smoker=logical).to_csv("n.csv", index=False)
+    texts = np.where(logical == "TRUE", "ja", "nein")
+    tables.assign(smoker=texts).to_csv("s.csv", index=False)
+    tables.assign(smoker=logical).to_csv("t.csv", index=False)
+    line = "--target y --model logistic"
+    succeed(*shlex.split(f"fit n.csv {line} -o n.safetensors"))
+    if verb == "fit":
+        other = "fit {}.csv --like n.safetensors --site s -o {}.safetensors"
+        refuse(other.format("s", "s"), 5, "--category smoker=nein,ja")
+        found = document(*shlex.split(f"{other.format('s', 's')} --category smoker=nein,ja"))
+        succeed(*shlex.split(other.format("t", "t")))
+        words = "which are none of the model's"
+        refuse(f"{other.format('s', 's')} --category smoker=nein,ja,a", 2, words)
+        refuse(f"{other.format('s', 's')} --category sex=f,m", 2, words)
+        succeed(*shlex.split("predict s.safetensors s.csv -o p.csv --category smoker=nein,ja"))
+        succeed(*shlex.split("predict s.safetensors t.csv -o q.csv"))
+        assert Path("p.csv").read_text() == Path("q.csv").read_text()
+    else:
+        other = f"federate --site n=n.csv --site s={{}}.csv {line} --intercept -o {{}}.safetensors"
+        own = "--table 's={category={smoker=\"nein,ja\"}}'"
+        found = document(*shlex.split(f"{other.format('s', 's')} {own}"))
+        succeed(*shlex.split(other.format("t", "t")))
+    assert any("nein and ja in 'smoker' are read as 0 and 1" in note for note in found["notes"])
+    assert posterity.load("s.safetensors") == posterity.load("t.safetensors")

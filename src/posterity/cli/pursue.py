@@ -130,12 +130,14 @@ def _written(settings: Settings, problem: Problem, pursuit: Pursuit) -> Data:
     if problem.record:
         posterior = posterior.named(problem.names)
     written = files.write(posterior, settings.output, "pursue", record | problem.record)
+    narrow = base == "diagonal" and not status.converged
+    wider = f"pass {settings.flag('pursuit.base')} full, whose components have correlations"
     return {
         **written,
         "model": problem.kind,
         "base": base,
         "columns": problem.names,
-        "notes": problem.notes,
+        "notes": [*problem.notes, *([wider] if narrow else [])],
         "components": pursuit.posterior.size,
         "elbo": pursuit.elbo,
         "standard_error": pursuit.standard_error,

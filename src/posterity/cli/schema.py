@@ -48,8 +48,8 @@ class Kind:
     def parsed(self, texts: Sequence[str]) -> Any:
         """Return the value of a flag that occurs once or several times; a ValueError if invalid."""
         read = str if self.text else _value
-        if self.by_name and not self.text:
-            texts = [part for text in texts for part in _numbers(text)]
+        if self.by_name and not (self.of and self.of.many):  # whose values may have commas
+            texts = [part for text in texts for part in _parts(text, self.text)]
         # A table may hold equals signs.
         pairs = (text.partition("=") if self.of is TABLE else _pair(text) for text in texts)
         pairs = (pair for pair in pairs if pair[1] or self.nameless)
@@ -125,11 +125,11 @@ def _pair(text: str) -> tuple[str, str, str]:
     return (name, sign, value + text[len(bare) :]) if sign else text.rpartition("=")
 
 
-def _numbers(text: str) -> list[str]:
-    """Split ``age=3,bmi=1`` at its commas, if each part is a name and a number."""
+def _parts(text: str, texts: bool) -> list[str]:
+    """Split ``age=3,bmi=1`` at its commas, if each part is a name and a number, or a text."""
     parts = text.split(",")
     pairs = map(_pair, parts)
-    named = (name and type(_value(value)) in (int, float) for name, _, value in pairs)
+    named = (name and (texts or type(_value(value)) in (int, float)) for name, _, value in pairs)
     return parts if all(named) else [text]
 
 

@@ -81,6 +81,12 @@ def import_(settings: Settings) -> Data:
         if before is not None:
             own = names.names_of(result)
             before = names.in_order(before, own, f"the prior '{prior}'", str(site))
+            alone = covariance is None and before.gaussian and not before.diagonal
+            found = (
+                f"standard deviations in '{table}' for the prior '{prior}', which has a covariance"
+            )
+            fix = "Pass --covariance FILE; in R: write.csv(vcov(fit), FILE)."
+            StructureError.check((alone, found, "the covariance of the estimates", fix))
         if site is not None:
             result = to_ledger(result, site, prior=before, flat_prior=flat_prior)
         if recipe is not None and prior is not None:

@@ -36,7 +36,12 @@ def slopes_of_groups(model: Any, z: np.ndarray, data: Any, groups: Any) -> np.nd
         none = np.zeros((*odds.shape, odds.shape[1]))
         slope = model.expectations(odds, none, y)[1]
         rows = (slope[:, :, None] * blocks).reshape(x.shape)
-    sums = np.zeros((int(groups.max(initial=-1)) + 1, x.shape[1]))
+    return summed(rows, groups)
+
+
+def summed(rows: np.ndarray, groups: Any) -> np.ndarray:
+    """Return the sums (g, d) of the rows (n, d) of each group, whose numbers are ``groups``."""
+    sums = np.zeros((int(groups.max(initial=-1)) + 1, rows.shape[1]))
     np.add.at(sums, groups, rows)
     return sums
 

@@ -71,8 +71,7 @@ def cautions_of_federation(
     lacks = [*notes_of_levels(recipe, x, _first(y), FINITE)]
     for site, own in known.items():
         told[site] += [] if lacks else notes_of_levels(recipe, own[0], _first(own[1]), ONE_SIDED)
-        suspects = designs[site].suspects
-        told[site] += notes_of_clusters(recipe, names, model, own, posterior, suspects)
+        told[site] += notes_of_clusters(recipe, names, model, own, posterior, designs[site])
     return told
 
 

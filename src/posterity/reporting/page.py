@@ -276,9 +276,10 @@ class _Page:
         told = [*names, *(one.name for one, _, _ in receipts if one.name != "Receipt")]
         parts = [paragraph("This page was made from values in memory, not from files.")]
         if told:
-            lines = [f"posterity report {shlex.join(told)} -o report.html"]
+            words = ["posterity report", shlex.join(told), f"-o report.html --level {self.level}"]
             if self.data is not None:
-                lines[0] += f" {typed('--data', self.data.name)}"
+                words += [typed("--data", self.data.name), *self.reading.flags]
+            lines = [" ".join(words)]
             lines += [typed("posterity inspect", name) for name in names]
             if self.subjects.inputs:
                 inputs = shlex.join(one.name for one in self.subjects.inputs)

@@ -1,5 +1,7 @@
 """Readable text: names and numbers on one line of limited length."""
 
+import csv
+import io
 import re
 import shlex
 import unicodedata
@@ -47,6 +49,17 @@ def typed(option: str, value: object) -> str:
     ('--without age', "--rename 'ldl=LDL (mg/dL)'")
     """
     return f"{option} {shlex.quote(str(value))}"
+
+
+def as_row(texts: Iterable[str]) -> str:
+    """Return texts with commas between them, and quotes around those with commas.
+
+    >>> as_row(["nein", "ja, oft"])
+    'nein,"ja, oft"'
+    """
+    row = io.StringIO()
+    csv.writer(row, lineterminator="").writerow(texts)
+    return row.getvalue()
 
 
 def natural(name: str) -> list[str | int]:

@@ -4,19 +4,18 @@ Those on separation, skewness, weights and clusters are also kept in the file, s
 repeats them (:func:`~posterity.tabular.sites.said`).
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from posterity.families.names import some
-from posterity.models.sandwich import slopes_of_groups, spread_of
+from posterity.models.sandwich import slopes_of_groups, summed
 from posterity.models.separation import separating
 from posterity.runtime.text import typed
-from posterity.tabular.identifiers import Suspect
 from posterity.tabular.options import COUNTS, LABELS, ODDS, ORDERED
 from posterity.tabular.recipe import Recipe
-from posterity.tabular.rows import levels_of
+from posterity.tabular.rows import Design, levels_of
 from posterity.tabular.sites import in_words, turned
 
 FINITE = "only the prior keeps coefficients finite"
@@ -87,6 +86,8 @@ def cautions(
     yield from found
     if not found and recipe.model in (*LABELS, *COUNTS, "survival"):
         yield from notes_of_separation(recipe, names, x, label)
+    if recipe.model == "poisson" and not recipe.robust:
+        yield from notes_of_dispersion(x, targets, posterior.mean)
 
 
 def _of_target(
@@ -173,23 +174,35 @@ def notes_of_clusters(
     model: Any,
     data: tuple[np.ndarray, np.ndarray],
     posterior: Any,
-    suspects: Mapping[str, Suspect],
+    design: Design,
     *,
     effect: float = 1.5,
+    level: float = 0.01,
 ) -> Iterator[str]:
     """Yield a note on a column whose values may be those of clusters of records: where deviations
-    by the sandwich covariance are more than an ``effect`` times the posterior's, or its name or
-    order says so.
+    by the sandwich covariance of clusters are more than an ``effect`` times those by that of single
+    records, or its name or order says so.
 
-    ``suspects`` are the columns that recur.
+    Of independent records a deviation is noted at this ``level``, over all columns and coefficients
+    together. ``data`` are the records of ``design``, whose suspects are the columns that recur.
     """
-    if recipe.cluster or posterior.diagonal:
+    if recipe.cluster or posterior.diagonal or not design.suspects:
         return
-    for column, (groups, looks) in suspects.items():
-        slopes = slopes_of_groups(model, posterior.mean, data, groups)
-        covariance = posterior.covariance
-        wide = np.diagonal(covariance @ spread_of(slopes) @ covariance)
-        ratio = np.sqrt(wide / np.diagonal(covariance))
+    import scipy.special  # not above: few commands need it
+
+    first, record = np.unique(design.lines, return_index=True, return_inverse=True)[1:]
+    parts = slopes_of_groups(model, posterior.mean, data, record) @ posterior.covariance
+    parts /= np.maximum(np.sqrt((parts**2).sum(0)), np.sqrt(np.finfo(float).tiny))
+    level /= len(design.suspects) * len(names)
+    for column, (groups, looks) in design.suspects.items():
+        sums, squares, fourths = (summed(parts**power, groups[first]) for power in (1, 2, 4))
+        # Products of independent parts have mean 0. Of a group, their sum is at most as skewed as
+        # chi squared of one degree of freedom.
+        weight = np.maximum(squares**2 - fourths, np.finfo(float).eps ** 2)
+        excess = (sums**2 - squares).sum(0) / np.sqrt(weight.sum(0))
+        free = weight.sum(0) ** 3 / (weight**1.5).sum(0) ** 2
+        chance = scipy.special.chdtrc(free, free + np.sqrt(free) * excess)
+        ratio = np.sqrt((sums**2).sum(0)) * (chance < level)
         worst = int(np.argmax(ratio))
         far = ratio[worst] > effect and not recipe.robust
         if not (far or looks):
@@ -198,10 +211,34 @@ def notes_of_clusters(
             f": by them the standard deviation of {names[worst]!r} is {ratio[worst]:.2g} times as "
             "large"
         )
+        alone = ", and name it in no other option" if column in (recipe.columns or ()) else ""
         yield (
             f"values of {column!r} recur: if records of one value are of one "
             f"patient or unit, they are no independent records{much if far else ''}; pass "
-            f"{typed('--cluster', column)}"
+            f"{typed('--cluster', column)} at every site{alone}"
+        )
+
+
+def notes_of_dispersion(
+    x: np.ndarray, targets: np.ndarray, mean: np.ndarray, *, much: float = 1.5, far: float = 5.0
+) -> Iterator[str]:
+    """Yield a note on counts whose Pearson statistic is above ``much`` times its degrees of
+    freedom, and more than ``far`` standard deviations from its mean by Poisson's law.
+
+    ``targets`` have counts, exposures, and if records are weighted offsets and weights.
+    """
+    y, exposure, *more = targets.T
+    weights = more[-1] if more else np.ones(len(y))
+    with np.errstate(over="ignore"):
+        rate = np.maximum(exposure * np.exp(x @ mean), np.finfo(float).tiny)
+        pearson = float(weights @ ((y - rate) ** 2 / rate))
+        away = np.sqrt(weights @ (2 + 1 / rate))
+    free = weights.sum() - x.shape[1]
+    if free > 0 and pearson > max(much * free, free + far * away):
+        yield (
+            f"counts vary more than Poisson's: their squared residuals are {pearson / free:.2g} "
+            "times those expected, so that intervals are too short; pass --model negative-binomial "
+            "at every site"
         )
 
 

@@ -23,7 +23,7 @@ from posterity.tabular.cautions import (
     notes_of_prior,
 )
 from posterity.tabular.design import design
-from posterity.tabular.identifiers import no_covariates
+from posterity.tabular.identifiers import NAMED, no_covariates
 from posterity.tabular.one_shot import third_of
 from posterity.tabular.options import ESTIMATE
 from posterity.tabular.reading import ALONE, PLAIN, Reading, columns_of, matched, with_absent
@@ -245,7 +245,9 @@ def prepared(
     own = recipe.replaced(without=without, strata=(site,) if recipe.own else ())
     own = own.filled(columns_of(own, cells.header, cells.path))
     data = design(cells, own, reading, empty=empty)
-    return data._replace(cautions=(*left, *data.cautions)), own
+    named = [name for name in recipe.columns or () if not NAMED.fullmatch(name)]
+    suspects = {name: one for name, one in data.suspects.items() if name not in named}
+    return data._replace(cautions=(*left, *data.cautions), suspects=suspects), own
 
 
 def _regression(
@@ -296,7 +298,7 @@ def _regression(
     third = None if estimated else third_of(model, pair, plain)
     told = [*data.cautions, *cautions(recipe, data.names, pair, plain, third)]
     told += notes_of_few_clusters(recipe, [data])
-    told += notes_of_clusters(recipe, data.names, model, pair, posterior, data.suspects)
+    told += notes_of_clusters(recipe, data.names, model, pair, posterior, data)
     third = None if recipe.robust else third
     widest = np.maximum(sd, np.sqrt(plain.marginal_variance))
     notes = (*data.notes, *told, *notes_of_prior(data.names, posterior.mean, widest, prior))

@@ -201,16 +201,19 @@ def with_labels(recipe: Recipe, reading: Reading) -> Recipe:
     """Return the recipe with the labels that this table has for a target of zeros and ones.
 
     If 1 is the text of the first or 0 of the second, the recipe's labels are the texts 0 and 1. A
-    UsageError for levels of a column that is no category of the recipe.
+    UsageError for levels of a column that is no category of the recipe, unless they are two, for 0
+    and 1 in a column of numbers.
     """
     levels = reading.levels
     target = recipe.target or ""
     if target in levels and not recipe.levels and recipe.model == "logistic":
         own = ("0", "1") if are_texts(levels[target]) else levels[target]
         recipe = recipe.replaced(categories={**recipe.categories, target: own})
-    others = sorted(levels.keys() - recipe.categories.keys())
+    columns = levels.keys() if recipe.columns is None else {*recipe.columns, recipe.event}
+    logical = {name for name in columns if len(levels.get(name or "", ())) == 2}
+    others = sorted(levels.keys() - recipe.categories.keys() - logical)
     found = f"--category {others} which are none of the model's"
-    known = f"a category of its recipe, among {list(recipe.categories)}"
+    known = f"a category of its recipe, among {list(recipe.categories)}, or two texts, for 0 and 1"
     UsageError.check((others, found, known))
     return recipe
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -9,10 +10,11 @@ import numpy as np
 
 from posterity.errors import StructureError, UsageError
 from posterity.families.names import some
-from posterity.runtime.text import typed
+from posterity.runtime.text import as_row, count, listed, typed
 from posterity.tabular.options import INTERCEPT, LABELS, indicator
 from posterity.tabular.recipe import Recipe
-from posterity.tabular.tables.reader import Cells, clean
+from posterity.tabular.tables.numbers import value_of
+from posterity.tabular.tables.reader import Cells
 
 ALONE = ("target", "event", "entry", "exposure", "trials", "offset", "weights", "cluster")
 FLAGS = {key: f"--{key}" for key in ALONE} | {"weights": "--record-weights"}
@@ -30,7 +32,7 @@ class Reading:
         levels: for columns, the texts of this table, in the order of the recipe's levels.
         drop_missing: whether to drop records with a missing value.
         decimal: ``"."`` or ``","``, if the numbers do not determine it.
-        missing: texts of cells that stand for a missing value, beside the usual ones.
+        missing: texts and numbers of cells that stand for a missing value, beside the usual ones.
     """
 
     rename: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -40,8 +42,19 @@ class Reading:
     decimal: str | None = None
     missing: tuple[str, ...] = ()
 
+    @property
+    def flags(self) -> list[str]:
+        """The options of a command that say how the table differs, as one types them."""
+        levels = {name: as_row(own) for name, own in self.levels.items()}
+        tables = {"--rename": self.rename, "--convert": self.convert, "--category": levels}
+        pairs = ((flag, f"{name}={v}") for flag, own in tables.items() for name, v in own.items())
+        single = (("--missing", as_row(self.missing)), ("--decimal", self.decimal))
+        return [typed(flag, value) for flag, value in (*pairs, *single) if value]
+
     def renamed(self, cells: Cells) -> Cells:
-        """Return the table with its columns under the recipe's names."""
+        """Return the table with its columns under the recipe's names, and with empty cells for
+        those of ``missing``, noted by column.
+        """
         own = {table: name for name, table in self.rename.items()}
         unknown = [table for table in own if table not in cells.header]
         if unknown:
@@ -51,11 +64,18 @@ class Reading:
         found = f"columns {twice} in '{cells.path}' and others renamed to them"
         UsageError.check((twice, found, "one column of each name"))
         cells = cells._replace(header=header)
-        if not self.missing:
-            return cells
-        gaps = {clean(text) for text in self.missing}
-        rows = [["" if cell.strip() in gaps else cell for cell in row] for row in cells.rows]
-        return cells._replace(rows=rows)
+        gaps = {*map(value_of, self.missing)}
+        rows = [[*row] for row in cells.rows] if gaps else cells.rows
+        notes = [*cells.notes]
+        for place, name in enumerate(header if gaps else ()):
+            texts = Counter(row[place] for row in rows)
+            odd = {text: n for text, n in texts.items() if value_of(text, self.decimal) in gaps}
+            if odd:
+                found = listed(f"{text.strip()} in {count(n, 'record')}" for text, n in odd.items())
+                notes.append((name, f"no value in {name!r}, by --missing: {found}"))
+            for row in rows if odd else ():
+                row[place] = "" if row[place] in odd else row[place]
+        return cells._replace(rows=rows, notes=(*notes,))
 
 
 PLAIN = Reading()
@@ -63,8 +83,9 @@ PLAIN = Reading()
 
 
 def names_in_r(recipe: Recipe) -> dict[str, str]:
-    """Return the names of coefficients by those of R, ``sexmale``, ``I((age - 60)/10)``; of
-    statsmodels' formulas, ``C(sex)[T.male]``; of Stata, ``_cons``; and of SPSS.
+    """Return the names of coefficients by those of R, ``sexmale``, ``I((age - 60)/10)``, of a
+    logical column ``smokerTRUE``; of statsmodels' formulas, ``C(sex)[T.male]``; of Stata,
+    ``_cons``; and of SPSS.
     """
     ones = ("(Intercept)", "Intercept", "const", "_cons", "(Constant)")
     known: dict[str, str] = {name: INTERCEPT for name in ones}
@@ -73,7 +94,8 @@ def names_in_r(recipe: Recipe) -> dict[str, str]:
             others = (f"{name}{level}", f"C({name})[T.{level}]", f"{name}[T.{level}]")
             others += (f"C({name})[{level}]", f"factor({name}){level}")
             known |= dict.fromkeys(others, f"{name}[{level}]")
-    for name in recipe.columns or ():
+    for name in {*(recipe.columns or ())} - recipe.categories.keys():
+        known |= {f"{name}TRUE": name, f"{name}[T.True]": name}
         center = recipe.center.get(name, 0.0)
         off = f" {'+' if center < 0 else '-'} {_number_in_r(abs(center))}"
         off = off if name in recipe.center else ""
@@ -145,7 +167,8 @@ def matched(cells: Cells, recipe: Recipe) -> tuple[Cells, list[str]]:
     notes = [f"column {own!r} is read as {name!r}" for own, name in known.items()]
     absent = [name for name in recipe.without if name not in header]
     notes += [f"no column {name!r}, which --without leaves out" for name in absent]
-    return cells._replace(header=header), notes
+    own = tuple((known.get(name, name), note) for name, note in cells.notes)
+    return cells._replace(header=header, notes=own), notes
 
 
 def column_named(name: str, cells: Cells) -> str:
@@ -192,7 +215,8 @@ def _no_column(
     name = names[0]
     lacking = f"column {name!r}" if len(names) == 1 else f"columns {some(names)}"
     never = f"; if this site never recorded it, fit all with {indicator(name)} in the --formula"
-    never = never if "columns" in expected else ""
+    ones = "; or add it, with 1 in each record, if these have none"
+    never = never if "columns" in expected else ones * expected.endswith(("weights", "trials"))
     renamed = typed("--rename", f"{name}=NAME")
     own = f"Use the table's name, or, if the model has another, pass {renamed}"
     near = difflib.get_close_matches(name, [own for own in header if own not in taken], 1)

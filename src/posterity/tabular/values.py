@@ -7,7 +7,7 @@ import numpy as np
 
 from posterity.errors import ArtifactError, UsageError
 from posterity.families.names import some
-from posterity.runtime.text import count, listed, typed
+from posterity.runtime.text import as_row, count, listed, typed
 from posterity.tabular.identifiers import clusters
 from posterity.tabular.reading import Reading
 from posterity.tabular.recipe import Recipe
@@ -26,6 +26,8 @@ MISSING = (
     "If it stands for a missing value, pass --missing {cell}. Otherwise correct the file there."
 )
 """Next step after a text among numbers."""
+NO = ("n", "no", "nein", "non", "nej", "nee", "não", "nie", "false", "falsch", "faux", "falso")
+"""Texts that stand for 0 where others stand for 1."""
 LOGICAL = {"TRUE": "1", "FALSE": "0"}
 
 
@@ -35,7 +37,7 @@ def labelled(
     """Return a reading that accepts 0 and 1 as names of a target's two levels, and notes.
 
     There is also a note if the table's names of a column's levels are the recipe's in another
-    order.
+    order, and on texts that stand for 0 and 1.
     """
     target = recipe.target or ""
     levels = recipe.levels
@@ -45,6 +47,11 @@ def labelled(
         if name in wanted
         and (own := tuple(reading.levels.get(name, others))) != tuple(others)
         and {*own} == {*others}
+    ]
+    notes += [
+        f"{own[0]} and {own[1]} in {name!r} are read as 0 and 1"
+        for name, own in reading.levels.items()
+        if name in wanted and name not in recipe.categories
     ]
     if target not in wanted or len(levels) != 2 or target in reading.levels:
         return reading, notes
@@ -57,8 +64,11 @@ def labelled(
 def values_of(
     cells: Cells, recipe: Recipe, reading: Reading, wanted: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    """Return, by column, numbers in the recipe's unit, or positions of a category's levels."""
-    numeric = [name for name in wanted if name not in recipe.categories]
+    """Return, by column, numbers in the recipe's unit, or positions of a category's levels, which
+    of this table's texts for a column of 0 and 1 are its numbers.
+    """
+    levels = {**reading.levels, **recipe.categories}
+    numeric = [name for name in wanted if name not in levels]
     try:
         words = {"expected": "numbers", "of_text": MISSING}
         numbers = _logical(cells, numeric).numbers(numeric, reading.decimal, **words).T
@@ -71,10 +81,8 @@ def values_of(
     UsageError.check((others, f"--convert for {others}", numbers))
     for name, factor in reading.convert.items():
         values[name] = values[name] * factor
-    for name in wanted:
-        levels = recipe.categories.get(name)
-        if levels is not None:
-            values[name] = _levels(cells, name, levels, reading.levels.get(name, levels))
+    for name in (name for name in wanted if name in levels):
+        values[name] = _levels(cells, name, levels[name], reading.levels.get(name, levels[name]))
     return values
 
 
@@ -87,11 +95,11 @@ def _check_texts(cells: Cells, recipe: Recipe, names: Sequence[str], *, most: in
         column = [clean(cell) for cell in cells.column(name)]
         odd = {cell for cell in column if not is_numeric(cell) and cell.upper() not in LOGICAL}
         if 2 * sum(cell in odd for cell in column) > len(column):
-            texts[name] = sorted(odd)
+            texts[name] = sorted(odd, key=lambda text: (text.casefold() not in NO, text))
     if not texts:
         return
     target = (recipe.target, recipe.event)
-    sayable = {name: ",".join(levels) for name, levels in texts.items() if len(levels) <= most}
+    sayable = {name: as_row(levels) for name, levels in texts.items() if len(levels) <= most}
     flags = [typed("--category", f"{name}={own}") for name, own in sayable.items()]
     others = ",".join(name for name in texts if name not in target)
     out = [f"leave columns out: {typed('--without', others)}"] if others else []
@@ -172,23 +180,29 @@ def notes_of_outliers(
 
 
 def _logical(cells: Cells, names: Sequence[str]) -> Cells:
-    """Convert TRUE and FALSE, the logical values of R and spreadsheets, to 1 and 0."""
-    places = (cells.header.index(name) for name in names)
-    logical = {n for n in places if all(row[n].upper() in LOGICAL for row in cells.rows)}
-    if not logical or not cells.rows:
+    """Convert TRUE and FALSE, the logical values of R and spreadsheets, to 1 and 0 in columns
+    without other numbers.
+    """
+    known = {*LOGICAL, *LOGICAL.values()}
+    logical = set[int]()
+    for name in names:
+        texts = {text.strip().upper() for text in {*cells.column(name)}}
+        if texts & LOGICAL.keys() and not any(map(is_numeric, texts - known)):
+            logical.add(cells.header.index(name))
+    if not logical:
         return cells
 
     def as_number(place, cell):
-        return LOGICAL[cell.upper()] if place in logical else cell
+        return LOGICAL.get(cell.strip().upper(), cell) if place in logical else cell
 
     rows = [[as_number(*one) for one in enumerate(row)] for row in cells.rows]
     return cells._replace(rows=rows)
 
 
 def texts_of_levels(recipe: Recipe, reading: Reading) -> dict[str, list[str]]:
-    """Return by category the texts of its levels in this table, which are not missing values."""
+    """Return by column the texts of its levels in this table, which are not missing values."""
     own = {**recipe.categories, **reading.levels}
-    return {name: [*map(as_level, own[name])] for name in recipe.categories}
+    return {name: [*map(as_level, levels)] for name, levels in own.items()}
 
 
 def _is_gap(cell: str, levels: Sequence[str]) -> bool:

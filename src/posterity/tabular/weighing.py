@@ -51,8 +51,8 @@ def dependent(recipe: Recipe, cells: Cells) -> dict[str, Any]:
         return {"groups": groups_of([text.strip() for text in cells.column(recipe.cluster)])}
     roles = {getattr(recipe, role) for role in ALONE} | recipe.categories.keys()
     covariates = recipe.columns or ()
-    if recipe.terms or (recipe.weights and recipe.weighting != SAMPLING):
-        # What a formula names is a covariate; a row of counts stands for all records of its values.
+    if recipe.weights and recipe.weighting != SAMPLING:
+        # A row of counts stands for all records of its values.
         roles |= {name for name in covariates if not NAMED.fullmatch(name)}
     others = [name for name in cells.header if name and name not in roles]
     groups = np.arange(len(cells.rows)) if recipe.robust else None

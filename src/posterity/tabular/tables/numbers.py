@@ -94,6 +94,18 @@ def number(text: str, mark: str | None) -> float:
     return result
 
 
+def value_of(text: str, decimal: str | None = None) -> float | str:
+    """Return a text's number, by the decimal mark or else its own; the text itself if it has none.
+
+    >>> value_of("-9,0"), value_of(" -9.00"), value_of("-9,000"), value_of("n. d. ")
+    (-9.0, -9.0, '-9,000', 'n. d.')
+    """
+    try:
+        return number(text, decimal or decimal_mark([text]))
+    except ValueError:
+        return text.strip()
+
+
 def last_digit(text: str) -> float:
     """Return the unit of the last digit that is written; 0 if thousands are separated too.
 
