@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from posterity.cli.recipes import reading_of, texts_by_column
 from posterity.cli.report import status_of
 from posterity.cli.streams import Data, bar, verb
 from posterity.errors import ArtifactError, UsageError
-from posterity.families.checks import check_proper
 from posterity.federation.federate import start
 from posterity.federation.forget import forget as forgotten
 from posterity.ledger import Ledger
@@ -75,12 +73,11 @@ def forget(settings: Settings) -> Data:
     receipt = Path(settings.need("output.receipt"))
     _check_new(receipt, sites, ledger)
     with bar("Forgetting") as moved:
-        if settings["config"] is None:  # without the sites: arithmetic, which needs no JAX
-            check_proper(left.posterior, "what is left of the ledger")
-            issued = issue(ledger, left, None)
-            distance = 0.0 if issued.exact else None
-            why = ("the sites that stay were not asked to refine their factors",)
-            status = Status.of(0.0, 0.0) if issued.exact else Status.of(math.inf, 0.0, why)
+        if settings["config"] is None:
+            done = forgotten(ledger, *sites)
+            issued = done.receipt
+            distance = done.distance
+            status = done.status
             notes = [] if issued.exact else spread_that_stays(recipe_in(about.provenance))
             record = {}
         else:
@@ -180,6 +177,7 @@ def _refined(
         *sites,
         progress=progress,
         sweeps=settings["sweeps"],
+        restart=not run.agreement.admits(before.forget(*sites).total),
         allow_unconverged=bool(settings["allow_unconverged"]),
     )
     left = done.ledger
