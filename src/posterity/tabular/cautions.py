@@ -201,7 +201,7 @@ def notes_of_clusters(
         yield (
             f"values of {column!r} recur: if records of one value are of one "
             f"patient or unit, they are no independent records{much if far else ''}; pass "
-            f"{typed('--cluster', column)}"
+            f"{typed('--cluster', column)}, at every site"
         )
 
 

@@ -192,7 +192,8 @@ def _no_column(
     name = names[0]
     lacking = f"column {name!r}" if len(names) == 1 else f"columns {some(names)}"
     never = f"; if this site never recorded it, fit all with {indicator(name)} in the --formula"
-    never = never if "columns" in expected else ""
+    apart = "; if no two of its records are of one cluster, add a column that numbers them"
+    never = never if "columns" in expected else apart if "--cluster" in expected else ""
     renamed = typed("--rename", f"{name}=NAME")
     own = f"Use the table's name, or, if the model has another, pass {renamed}"
     near = difflib.get_close_matches(name, [own for own in header if own not in taken], 1)
