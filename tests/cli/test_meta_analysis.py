@@ -42,6 +42,9 @@ def test_a_table_of_studies_is_one_ledger_whose_sites_are_fused():
         name = f"{study}.safetensors"
         succeed("import", "one.csv", "-o", name, "--site", study, "--flat-prior")
     files = [f"{study}.safetensors" for study, *_ in TRIALS]
+    doubts = document("fuse", *files, "-o", "product.safetensors")["warnings"]
+    assert doubts == document("show", "trials.safetensors")["warnings"] != []
+    assert doubts == document("show", "product.safetensors")["warnings"]
     document("fuse", *files, "--personal", "true", "-o", "files.safetensors")
     one, other = (posterity.load(f"{name}.safetensors").posterior for name in ("all", "files"))
     np.testing.assert_allclose(one.coefficients.mean, other.coefficients.mean, rtol=1e-6)

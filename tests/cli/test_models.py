@@ -1,8 +1,10 @@
 """Models of hospitals beside statsmodels': counts, positive values, survival with censoring."""
 
 import dataclasses
+import functools
 import itertools
 import json
+import operator
 import shlex
 import shutil
 import subprocess
@@ -32,7 +34,7 @@ from posterity.models import (
 )
 from posterity.tabular import fit
 from posterity.tabular.design import design
-from posterity.tabular.one_shot import _of_classes
+from posterity.tabular.one_shot import _of_classes, expected_distance
 from posterity.tabular.predict import log_predictive, predict
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.regressions import check_converged, data_of, model_of
@@ -536,6 +538,27 @@ def test_proportional_odds_at_the_shell_are_those_of_statsmodels():
     score = document("evaluate", "t.safetensors", "t.csv")["all"]
     chosen = mean[np.arange(COUNT), grade]
     assert score["log_score"] == pytest.approx(np.log(chosen).mean())
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_the_distance_of_proportional_odds_is_within_a_factor_of_three(seed):
+    """Also of few records between two thresholds, whose gap may be near 0 at a site."""
+    rng = np.random.default_rng(seed)
+    recipe = Recipe("proportional-odds", "grade", categories={"grade": ("a", "b", "c", "d")})
+    laws, sites, drawn = [], {}, []
+    for count in (120, 90, 70):
+        x, sex = rng.normal(0.5, 0.9, count).round(2), rng.integers(0, 2, count)
+        grade = np.digitize(0.5 * x + 0.5 * sex + rng.logistic(size=count), [-0.5, 1, 2.2])
+        drawn.append((x, sex, np.array(["a", "b", "c", "d"])[grade]))
+    for site, own in [*enumerate(drawn), ("all", map(np.concatenate, zip(*drawn, strict=True)))]:
+        put("t.csv", dict(zip(("x", "sex", "grade"), own, strict=True)))
+        made = fit("t.csv", recipe, str(site))
+        laws.append(made.ledger)
+        sites |= sites_in(made.provenance)
+    *each, whole = laws
+    one = functools.reduce(operator.or_, each)
+    true, stated = float(one.posterior.kl(whole.posterior)), expected_distance(one, sites).distance
+    assert true / 3 < stated < 3 * true
 
 
 @pytest.mark.slow

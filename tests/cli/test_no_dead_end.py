@@ -292,6 +292,31 @@ def test_ordered_levels_have_thresholds_in_place_of_an_intercept(levels, model):
     shell(f"{line} above")
 
 
+def test_clusters_at_one_site_alone_lead_to_clusters_at_all():
+    rng = np.random.default_rng(1)
+    data = pd.DataFrame({"patient": np.arange(80), "age": rng.normal(60, 9, 80)})
+    data = data.assign(y=rng.normal(size=80))
+    data.to_csv("north.csv", index=False)
+    data.drop(columns="patient").to_csv("plain.csv", index=False)
+    data.assign(patient=data["patient"] // 2).to_csv("west.csv", index=False)
+    line = "--target y --model linear --columns age -o"
+    shell(f"fit north.csv {line} north.safetensors")
+    notes = document(*shlex.split("fit west.csv --like north.safetensors -o w.safetensors"))[
+        "notes"
+    ]
+    assert any("pass --cluster patient, at every site" in note for note in notes)
+    also = "fit west.csv --like north.safetensors --cluster patient -o w.safetensors"
+    refuse(also, 2, "or fit every site with it")
+    shell(f"fit west.csv {line} west.safetensors --cluster patient")
+    for files in ("north.safetensors west.safetensors", "west.safetensors north.safetensors"):
+        way = "Fit 'north' again by the recipe of 'west'"
+        refuse(f"fuse {files} -o both.safetensors", 4, way)
+    shell("fit north.csv --like west.safetensors -o north.safetensors")
+    shell("fuse north.safetensors west.safetensors -o both.safetensors")
+    numbered = "add a column that numbers them"
+    refuse("fit plain.csv --like west.safetensors -o plain.safetensors", 4, numbered)
+
+
 def test_patients_with_few_records_each_are_clusters_and_a_formula_has_covariates():
     rng = np.random.default_rng(1)
     patients = np.concatenate([np.arange(75), rng.choice(75, 45, replace=False)])

@@ -705,13 +705,19 @@ def test_a_site_of_one_class_says_that_it_says_nothing():
     put("n.csv", columns)
     zeros = take(records(150, 1), "age", "ill")
     put("s.csv", take(zeros, "age", "ill", rows=zeros["ill"] == 0))
-    for site in "ns":
+    put("m.csv", take(records(200, 2), "age", "ill"))
+    for site in "nsm":
         succeed(*f"fit {site}.csv --target ill --model logistic -o {site}.safetensors".split())
     data = document("fuse", "n.safetensors", "s.safetensors", "-o", "o.safetensors")
     assert (
         data["one_shot"] is None
         and "likelihoods of s are not nearly Gaussian" in data["warnings"][0]
     )
+    document("fuse", *(f"{site}.safetensors" for site in "nms"), "-o", "o.safetensors")
+    succeed("report", "o.safetensors", "-o", "o.html")
+    page = Path("o.html").read_text(encoding="utf-8")
+    assert "Furthest apart are m and n" in page
+    assert "Not compared: s, whose likelihoods are not nearly Gaussian" in page
 
 
 def drawn(rng, model, rate):

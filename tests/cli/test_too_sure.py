@@ -118,6 +118,34 @@ def test_a_federation_of_clusters_is_the_fit_of_all_records(model):
     assert "sandwich covariances, within: ward" in succeed("show", "both.safetensors").stdout
 
 
+def test_clusters_of_a_site_that_lacks_a_column():
+    """It can be fitted, and stay alone when the other site is forgotten."""
+    data = pd.DataFrame(clustered("logistic", 5))
+    other = data["ward"] < 30
+    data.assign(z=np.arange(len(data)) % 7)[other].to_csv("a.csv", index=False)
+    data[~other].to_csv("b.csv", index=False)
+    line = "--model logistic --cluster ward -o"
+    document(*shlex.split(f"fit b.csv {line} plain.safetensors --target y --columns x"))
+    plain = posterity.load("plain.safetensors").posterior
+    formula = f"{line} both.safetensors --formula 'y ~ x + z + missing(z)'"
+    document(*shlex.split(f"federate a.csv b.csv {formula}"))
+    document("fit", "b.csv", "--like", "both.safetensors", "-o", "b.safetensors")
+    line = "forget both.safetensors --site a -o left.safetensors --receipt r.json"
+    assert "--config FILE" in fail(3, *line.split())["fix"]
+    Path("stay.toml").write_text(
+        '[data]\nlike = "both.safetensors"\n[sites]\nb = "b.csv"\n', encoding="utf-8"
+    )
+    assert document(*line.split(), "--config", "stay.toml")["status"]["state"] == "converged"
+    for name in ("b", "left"):
+        law = posterity.load(f"{name}.safetensors").posterior
+        mean, covariance = (law.mean, law.covariance)
+        place = law.names.index("x")
+        sd = np.sqrt(plain.marginal_variance[1])
+        np.testing.assert_allclose(mean[place], plain.mean[1], atol=0.01 * sd)
+        np.testing.assert_allclose(np.sqrt(covariance[place, place]), sd, rtol=0.01)
+        assert mean[law.names.index("z")] == 0
+
+
 @pytest.mark.parametrize(
     ("values", "line"),
     [

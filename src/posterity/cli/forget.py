@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,14 +14,14 @@ from posterity.cli.recipes import reading_of, texts_by_column
 from posterity.cli.report import status_of
 from posterity.cli.streams import Data, bar, verb
 from posterity.errors import ArtifactError, UsageError
-from posterity.families.checks import check_proper
 from posterity.federation.federate import start
+from posterity.federation.forget import Forgotten
 from posterity.federation.forget import forget as forgotten
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt, issue
 from posterity.runtime.files import alongside
 from posterity.runtime.text import count
-from posterity.status import ProgressCallback, Status
+from posterity.status import ProgressCallback
 from posterity.tabular.forgetting import changed_records, spread_that_stays, without_records
 from posterity.tabular.recipe import recipe_in
 from posterity.tabular.reconcile import check_model
@@ -71,23 +70,19 @@ def forget(settings: Settings) -> Data:
     if settings["sweeps"] is not None and settings["config"] is None:
         raise incomplete(f"--sweeps {settings['sweeps']}", "--config FILE")
     ledger, about = files.read_ledger(path)
-    left = ledger.forget(*sites)
+    ledger.forget(*sites)  # a site that is not there is told before an option that is not
     receipt = Path(settings.need("output.receipt"))
     _check_new(receipt, sites, ledger)
     with bar("Forgetting") as moved:
-        if settings["config"] is None:  # without the sites: arithmetic, which needs no JAX
-            check_proper(left.posterior, "what is left of the ledger")
-            issued = issue(ledger, left, None)
-            distance = 0.0 if issued.exact else None
-            why = ("the sites that stay were not asked to refine their factors",)
-            status = Status.of(0.0, 0.0) if issued.exact else Status.of(math.inf, 0.0, why)
-            notes = [] if issued.exact else spread_that_stays(recipe_in(about.provenance))
+        if settings["config"] is None:
+            done = forgotten(ledger, *sites)
+            notes = [] if done.exact else spread_that_stays(recipe_in(about.provenance))
             record = {}
         else:
-            left, issued, distance, status, job = _refined(
-                settings, ledger, about.provenance, sites, moved
-            )
-            notes, record = ([], {}) if issued.exact else (job.notes, job.record)
+            done, job = _refined(settings, ledger, about.provenance, sites, moved)
+            notes, record = ([], {}) if done.exact else (job.notes, job.record)
+    left = done.ledger
+    issued = done.receipt
     # The receipt is written last: if it exists, so does its ledger.
     record = {"before": issued.before, **kept(record or about.provenance, left.sites)}
     with alongside(receipt, issued.to_json().encode()):
@@ -100,8 +95,8 @@ def forget(settings: Settings) -> Data:
         "exact": issued.exact,
         "refined": issued.refinement is not None,
         "statement": issued.statement,
-        "distance": distance,
-        "status": status_of(status),
+        "distance": done.distance,
+        "status": status_of(done.status),
         "notes": notes,
     }
 
@@ -158,9 +153,9 @@ def _refined(
     provenance: Mapping[str, str],
     sites: tuple[str, ...],
     progress: ProgressCallback,
-) -> tuple[Ledger, Receipt, float | None, Status, Federated]:
-    """Return the ledger refined by the remaining sites, its receipt, distance and status, and the
-    federation, whose noise variance or dispersion is estimated from those sites.
+) -> tuple[Forgotten, Federated]:
+    """Return the ledger refined by the remaining sites, and the federation, whose noise variance or
+    dispersion is estimated from those sites.
     """
     federation = read("federate", {}, Path(settings["config"]))
     settings.check_outputs(*federation.inputs)
@@ -180,11 +175,11 @@ def _refined(
         *sites,
         progress=progress,
         sweeps=settings["sweeps"],
+        restart=not run.agreement.admits(before.forget(*sites).total),
         allow_unconverged=bool(settings["allow_unconverged"]),
     )
-    left = done.ledger
-    receipt = done.receipt
-    if receipt.refinement is not None:
-        left = job.marked(left)
-        receipt = issue(before, left, receipt.refinement)
-    return left, receipt, done.distance, done.status, job
+    refinement = done.receipt.refinement
+    if refinement is not None:
+        left = job.marked(done.ledger)
+        done = dataclasses.replace(done, ledger=left, receipt=issue(before, left, refinement))
+    return done, job

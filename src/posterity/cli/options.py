@@ -139,13 +139,13 @@ def conflict(option: str, other: str) -> UsageError:
     return UsageError(found=f"both {option} and {other}", expected="one of them", fix=fix)
 
 
-def unwanted(option: str, where: str, expected: str) -> UsageError:
+def unwanted(option: str, where: str, expected: str, otherwise: str = "") -> UsageError:
     """Return the error for an option, with or without its value, or for several flags, that would
-    have no effect.
+    have no effect; ``otherwise`` is another way than to leave it out.
     """
     words = option.split()
     flags = words if all(word.startswith("--") for word in words) else words[:1]
-    fix = f"Leave {' and '.join(flags)} out."
+    fix = f"Leave {' and '.join(flags)} out{otherwise}."
     return UsageError(found=f"{option} {where}", expected=expected, fix=fix)
 
 

@@ -53,7 +53,8 @@ def requested(settings: Settings) -> tuple[Recipe, Reading]:
     given = [place for place in SHARED if place in settings.values]
     if given:
         expected = "flags of this table alone: the file has model, columns and units"
-        raise unwanted(settings.flag(given[0]), f"beside --like {like}", expected)
+        otherwise = ", or fit every site with it, the first one without --like"
+        raise unwanted(settings.flag(given[0]), f"beside --like {like}", expected, otherwise)
     recipe = with_labels(recipe_of(like), reading)
     _check_units(settings["data.unit"] or {}, recipe, reading, like)
     return recipe, reading

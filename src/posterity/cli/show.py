@@ -18,11 +18,13 @@ from posterity.cli.tables import RATIO
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.inference.federated_effects import caveats_of
 from posterity.ledger import Ledger
+from posterity.reporting.cautions import doubts_of
 from posterity.reporting.contents import about_recipe
 from posterity.reporting.population import in_words, population_of
 from posterity.reporting.summary import Summary, influences, summarise
 from posterity.reporting.words import ratios_of
 from posterity.tabular.recipe import recipe_in
+from posterity.tabular.sites import sites_in
 from posterity.tabular.tables.files import as_csv as as_csv_text
 
 COLUMNS = ("block", "member", "quantity", "name")
@@ -97,6 +99,7 @@ def show(settings: Settings) -> Data:
     by_layer = "weights of networks are summarised by layer, not listed"
     recipe = recipe_in(about.provenance)
     ratios = [*ratios_of(recipe, shown.first(shown.size), level)] if settings["ratios"] else None
+    doubts = doubts_of(posterior, sites_in(about.provenance)) if ledger and summary.proper else ()
     data = {
         "path": about.path,
         "kind": about.kind,
@@ -119,6 +122,7 @@ def show(settings: Settings) -> Data:
         "population": population_of(posterior, level),
         "whole": whole,
         "notes": [*[by_layer] * (as_csv and bool(summary.layers)), *caveats_of(posterior)],
+        "warnings": [*doubts],
     }
     return _printed(data, as_csv)
 

@@ -196,7 +196,7 @@ class Sites(abc.ABC):
         if count < 2:
             raise UsageError(
                 found=f"{count} site" + ("s" if not count else ""),
-                expected="at least two sites to fuse",
+                expected="at least two sites to fuse, of which a ledger is one",
                 fix="Pass all sites together; for those of a ledger that differ, personal=True.",
             )
         wanted = set(self.coordinates)

@@ -59,28 +59,35 @@ def sandwiched(
     """Return sites' Gaussian factors, whose product has its mean and the sandwich covariance.
 
     With ``M = Λ B⁻¹`` of all sites, a factor's precision times mean ``h`` becomes ``M h``, and its
-    precision ``Λ_k`` the symmetric part of ``M Λ_k``.
+    precision ``Λ_k`` the symmetric part of ``M Λ_k``. Directions of which no record says anything,
+    as those of columns that are constant, are left out: ``M`` maps into the others.
 
     Args:
         factors: Gaussian factor of each site.
         slopes: slopes (g, d) of the groups of records of all sites.
-        least: smallest eigenvalue of the covariance of slopes, in their deviations.
+        least: smallest eigenvalue of ``Λ``, scaled to a diagonal of ones, and of the covariance of
+            slopes relative to it, in directions that are left in.
 
     Raises a ParameterError if the groups are too few for a covariance.
     """
-    spread = spread_of(slopes)
-    size = np.sqrt(np.maximum(np.diagonal(spread), np.finfo(float).tiny))
-    scaled = spread / np.outer(size, size)
-    if not np.linalg.eigvalsh(scaled)[0] > least:
+    total = sum(factor.precision for factor in factors.values())
+    size = np.sqrt(np.diagonal(total))
+    inverse = np.divide(1.0, size, out=np.zeros(len(size)), where=size > 0)
+    values, vectors = np.linalg.eigh(total * np.outer(inverse, inverse))
+    told = values > least
+    roots = np.sqrt(values[told])
+    half = size[:, None] * vectors[:, told] * roots  # times its transpose it is the total
+    whiten = inverse[:, None] * vectors[:, told] / roots
+    turned = spread_of(slopes @ whiten)
+    if not np.linalg.eigvalsh(turned).min(initial=1.0) > least:
         raise ParameterError(
-            found=f"{len(slopes)} clusters for {len(size)} coefficients at {some([*factors])}",
+            found=f"{len(slopes)} clusters for {len(roots)} coefficients at {some([*factors])}",
             expected="more clusters than coefficients, or columns that vary between clusters",
         )
-    total = sum(factor.precision for factor in factors.values())
-    turn = np.linalg.solve(scaled, total / size[:, None]).T / size
+    turn = half @ np.linalg.solve(turned, whiten.T)
     made = {}
     for site, factor in factors.items():
-        half = turn @ factor.precision
+        left = turn @ factor.precision
         linear = turn @ factor.precision_mean
-        made[site] = type(factor)._of(precision_mean=linear, precision=(half + half.T) / 2)
+        made[site] = type(factor)._of(precision_mean=linear, precision=(left + left.T) / 2)
     return made

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from posterity.fusion.blocks import Block
+from posterity.fusion.doubts import LEVEL
 from posterity.fusion.groups import Groups, different
 from posterity.ledger import Ledger
 from posterity.tabular.cautions import (
@@ -16,7 +17,7 @@ from posterity.tabular.cautions import (
     notes_of_levels,
     notes_of_prior,
 )
-from posterity.tabular.one_shot import third_of
+from posterity.tabular.one_shot import expected_distance, third_of
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.rows import Design
 from posterity.tabular.units import suspicious
@@ -43,7 +44,18 @@ def notes_of_federation(
         return
     sd = np.sqrt(posterior.marginal_variance)
     yield from notes_of_prior(posterior.names, posterior.mean, sd, ledger.prior)
-    yield from contradiction(ledger)
+    if not posterior.diagonal:
+        yield from contradiction(ledger)
+
+
+def doubts_of(ledger: Ledger, facts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what :func:`posterity.fuse` doubts about sites that differ: of a ledger of Gaussian
+    factors that are independent, with ``facts`` about the sites' records.
+    """
+    if len(ledger.sites) > 1 and ledger.posterior.gaussian and ledger.independent:
+        silent = expected_distance(ledger, facts).silent
+        heard = {site: own for site, own in ledger.entries.items() if site not in silent}
+        yield from contradiction(ledger.holding(heard), LEVEL, "fuse")
 
 
 def cautions_of_federation(
@@ -80,15 +92,14 @@ def _first(targets: np.ndarray) -> np.ndarray:
     return targets.reshape(len(targets), -1)[:, 0]
 
 
-def contradiction(ledger: Ledger, level: float = 1e-9) -> Iterator[str]:
-    """Yield a note on the site whose full Gaussian factor is furthest from all others', or on
+def contradiction(ledger: Ledger, level: float = 1e-9, verb: str = "federate") -> Iterator[str]:
+    """Yield a note on the site whose Gaussian factor is furthest from all others', or on
     coefficients that differ between sites, as :func:`posterity.fuse` would doubt them.
 
-    The ``level`` is that of six standard deviations, since factors of a federation are refined
-    together and need not be normal: what is likelier may be no difference.
+    The default ``level`` is that of six standard deviations, since factors of a federation are
+    refined together and need not be normal: what is likelier may be no difference. The advice names
+    the ``verb``.
     """
-    if ledger.posterior.diagonal:
-        return
     prior: Any = ledger.prior
     names = prior.names
     laws = {site: prior + ledger.factor(site) for site in ledger.sites}
@@ -96,4 +107,4 @@ def contradiction(ledger: Ledger, level: float = 1e-9) -> Iterator[str]:
     if len(proper) > 1:
         block = Block.of_sites("", [*proper], [*proper.values()], [prior] * len(proper))
         with np.errstate(all="ignore"):
-            yield from map(str, different(Groups(block, None), names, level, "federate"))
+            yield from map(str, different(Groups(block, None), names, level, verb))

@@ -38,6 +38,7 @@ from posterity.reporting.summary import Summary, summarise
 from posterity.reporting.words import effects_of
 from posterity.runtime.files import write_file
 from posterity.runtime.text import count, typed
+from posterity.tabular.one_shot import expected_distance
 from posterity.tabular.reading import PLAIN, Reading
 from posterity.tabular.records import columns_of_student, is_student
 from posterity.tabular.sites import said, sites_in
@@ -216,7 +217,8 @@ class _Page:
             add("estimates of the population", coefficients.section(Estimates(summary), effects))
             add("sites about the population", section(population))
         elif isinstance(posterior, Ledger) and posterior.sites and summary.proper:
-            found = sites.contradictions_of(posterior, summary)
+            silent = expected_distance(posterior, records).silent
+            found = sites.contradictions_of(posterior, summary, silent)
             self.short += sites.in_short(posterior, summary, found)
             estimates = coefficients.estimates_of(posterior, summary, found.chosen)
             add("estimates by site", coefficients.section(estimates, effects))

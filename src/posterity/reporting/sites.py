@@ -30,6 +30,7 @@ from posterity.reporting.markup import (
 from posterity.reporting.summary import Summary
 from posterity.reporting.summary.rows import cavity, label_of
 from posterity.runtime.text import count
+from posterity.tabular.one_shot import NOT_GAUSSIAN
 
 
 class Distance(NamedTuple):
@@ -81,28 +82,38 @@ def distance(one: Any, other: Any, prior: Any) -> Distance | None:
 
 
 class Contradictions(NamedTuple):
-    """Distances of each site from all others, and between the sites shown."""
+    """Distances of each site from all others, and between the sites shown; none of and from sites
+    that are ``silent``.
+    """
 
     apart: Mapping[str, Distance | None]
     pairs: Mapping[tuple[str, str], Distance | None]
     chosen: tuple[str, ...]
+    silent: tuple[str, ...] = ()
 
 
-def contradictions_of(ledger: Ledger, summary: Summary) -> Contradictions:
-    """Return distances between sites; if there are many, of those that contradict others most."""
+def contradictions_of(
+    ledger: Ledger, summary: Summary, silent: Sequence[str] = ()
+) -> Contradictions:
+    """Return distances between sites; if there are many, of those that contradict others most.
+
+    The factors of ``silent`` sites are not informative (:class:`.OneShot`), as ``fuse`` has them.
+    """
     names = names_of(ledger.prior)
     nats = {site.name: site.nats or 0.0 for site in summary.sites}
     chosen = sorted(ledger.sites, key=lambda site: -nats[site])[: LAYOUT.compared]
-    own = {site: with_names(ledger.prior + ledger.factor(site), names) for site in chosen}
-    rest = {site: with_names(cavity(ledger, site), names) for site in chosen}
-    away = {site: distance(own[site], rest[site], ledger.prior) for site in chosen}
+    heard = ledger.holding({s: own for s, own in ledger.entries.items() if s not in silent})
+    compared = [site for site in chosen if site not in silent]
+    own = {site: with_names(ledger.prior + ledger.factor(site), names) for site in compared}
+    rest = {site: with_names(cavity(heard, site), names) for site in compared}
+    away = {site: distance(own[site], rest[site], ledger.prior) for site in compared}
     if len(chosen) > LAYOUT.sites:
-        far = {site: d.deviations if d else 0.0 for site, d in away.items()}
+        far = dict.fromkeys(chosen, 0.0) | {site: d.deviations for site, d in away.items() if d}
         chosen = sorted(sorted(chosen), key=lambda s: (-far[s], -nats[s]))[: LAYOUT.sites - 1]
     chosen = sorted(chosen)
-    pairs = itertools.combinations(chosen, 2)
+    pairs = itertools.combinations([site for site in chosen if site in own], 2)
     apart = {(a, b): distance(own[a], own[b], ledger.prior) for a, b in pairs}
-    return Contradictions(away, apart, tuple(chosen))
+    return Contradictions(away, apart, tuple(chosen), tuple(silent))
 
 
 def influence(summary: Summary, records: Mapping[str, Any], away: Contradictions) -> list[Markup]:
@@ -166,6 +177,8 @@ def contradiction(found: Contradictions) -> list[Markup]:
         f" Sites with the same true values are rarely more than {LAYOUT.noticeable:g} apart at any "
         f"number; from {LAYOUT.contradictory:g} on their estimates are incompatible.{few}"
     )
+    if found.silent:
+        text += f" Not compared: {listed(found.silent)}, whose likelihoods {NOT_GAUSSIAN}."
     tone = {"high": "note", "middle": "note plain", "low": "note good"}[most.kind]
     rows = []
     for a in names:

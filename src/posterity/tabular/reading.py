@@ -214,9 +214,16 @@ def _no_column(
     """
     name = names[0]
     lacking = f"column {name!r}" if len(names) == 1 else f"columns {some(names)}"
-    never = f"; if this site never recorded it, fit all with {indicator(name)} in the --formula"
     ones = "; or add it, with 1 in each record, if these have none"
-    never = never if "columns" in expected else ones * expected.endswith(("weights", "trials"))
+    ways = {
+        "columns": f"; if this site never recorded it, fit all with {indicator(name)} in the "
+        "--formula",
+        "--cluster": "; if no two of its records are of one cluster, add a column that numbers "
+        "them",
+        "weights": ones,
+        "trials": ones,
+    }
+    way = next((words for role, words in ways.items() if role in expected), "")
     renamed = typed("--rename", f"{name}=NAME")
     own = f"Use the table's name, or, if the model has another, pass {renamed}"
     near = difflib.get_close_matches(name, [own for own in header if own not in taken], 1)
@@ -226,7 +233,7 @@ def _no_column(
     return StructureError(
         found=f"no {lacking} in '{path}', which has {some(header)}",
         expected=expected,
-        fix=f"{own}{never}.",
+        fix=f"{own}{way}.",
     )
 
 

@@ -274,7 +274,8 @@ def _apart(
     }
     more = "".join(flag for key, flag in mending.items() if key in odd)
     command = f"posterity fit TABLE --like FILE{more} -o FILE"
-    fix = f"Fit {site!r} again by the recipe of {first!r}: {command}, with its file after --like."
+    again, model = (first, site) if other.cluster and not one.cluster else (site, first)
+    fix = f"Fit {again!r} again by the recipe of {model!r}: {command}, with its file after --like."
     apart = {*(one.columns or ())} ^ {*(other.columns or ())}
     if "columns" in odd and apart:
         what = " + ".join(map(indicator, sorted(apart)))
