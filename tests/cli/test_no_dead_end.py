@@ -298,13 +298,14 @@ def test_clusters_at_one_site_alone_lead_to_clusters_at_all():
     data = data.assign(y=rng.normal(size=80))
     data.to_csv("north.csv", index=False)
     data.drop(columns="patient").to_csv("plain.csv", index=False)
-    data.assign(patient=data["patient"] // 2).to_csv("west.csv", index=False)
+    pairs = data["patient"] // 2
+    data.assign(patient=pairs, y=rng.normal(size=40)[pairs]).to_csv("west.csv", index=False)
     line = "--target y --model linear --columns age -o"
     shell(f"fit north.csv {line} north.safetensors")
     notes = document(*shlex.split("fit west.csv --like north.safetensors -o w.safetensors"))[
         "notes"
     ]
-    assert any("pass --cluster patient, at every site" in note for note in notes)
+    assert any("pass --cluster patient at every site" in note for note in notes)
     also = "fit west.csv --like north.safetensors --cluster patient -o w.safetensors"
     refuse(also, 2, "or fit every site with it")
     shell(f"fit west.csv {line} west.safetensors --cluster patient")
