@@ -99,8 +99,7 @@ class RandomEffects(Product):
     def factor(self, message: Normal) -> "RandomEffects":
         """Return the factor of a site whose records have this message."""
         (spread,) = (name for name in self.blocks if name != BLOCKS[0])
-        coefficients = Gaussian._of(precision_mean=message.linear, precision=message.precision)
-        return type(self)({BLOCKS[0]: coefficients, spread: self.blocks[spread].zero()})
+        return type(self)({BLOCKS[0]: message.law, spread: self.blocks[spread].zero()})
 
     def given(self, factors: Sequence[ExponentialFamily]) -> ExponentialFamily:
         own = {str(place): factor for place, factor in enumerate(factors)}
