@@ -264,7 +264,13 @@ class Effects:
 
     @functools.cached_property
     def law(self) -> Product:
-        """Gaussians of ``coefficients`` and ``log_spread`` with the posterior's moments."""
+        """Gaussians of ``coefficients`` and ``log_spread`` with the posterior's moments. If no site
+        tells anything, these are the prior's.
+        """
+        if not self._stacked.precision.any():
+            shared: Any = self.prior.blocks[BLOCKS[0]]
+            log_spread = self.spreads_before.law.named(self.personal)
+            return Product(coefficients=shared, log_spread=log_spread)
         return law_of(self.nodes, (self.names, self.personal))
 
     @property
