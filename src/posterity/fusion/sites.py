@@ -197,7 +197,9 @@ class Sites(abc.ABC):
             raise UsageError(
                 found=f"{count} site" + ("s" if not count else ""),
                 expected="at least two sites to fuse",
-                fix="Pass all sites together; for those of a ledger that differ, personal=True.",
+                fix="Pass all sites together"
+                + "; for those of a ledger that differ, personal=True" * count
+                + ".",
             )
         wanted = set(self.coordinates)
         without = sorted(n for parts, own in self._unnamed.items() if parts & wanted for n in own)
