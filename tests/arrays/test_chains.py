@@ -3,7 +3,7 @@
 import numpy as np
 import scipy.signal
 
-from posterity.arrays.chains import Limits, apart, diagnose, error_of_variance
+from posterity.arrays.chains import Limits, apart, diagnose, error_of_variance, sizes
 
 
 def test_one_chain_elsewhere_is_seen_and_slow_mixing_is_not() -> None:
@@ -16,6 +16,13 @@ def test_one_chain_elsewhere_is_seen_and_slow_mixing_is_not() -> None:
     assert diagnose(draws).rhat.max() > Limits().rhat and not apart(draws).any()
     draws[0, :, 7] += 8
     assert np.flatnonzero(apart(draws)).tolist() == [7]
+
+
+def test_draws_without_coordinates_have_no_sizes() -> None:
+    for count in (3, 20):
+        draws = np.empty((1, count, 0))
+        assert [len(each) for each in (sizes(draws), error_of_variance(draws))] == [0, 0]
+    assert [len(each) for each in diagnose(np.empty((1, 3, 0)))] == [0, 0, 0]
 
 
 def test_variances_are_known_but_of_heavy_tails() -> None:

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
 
+from posterity.arrays.namespace import NUMPY
 from posterity.arrays.search import (
     Point,
     lbfgs,
@@ -119,6 +120,13 @@ def test_the_root_of_an_inverse_is_finite_along_what_does_not_bend() -> None:
     np.testing.assert_allclose(pole, np.diag([0.5, 1e-165]))
     flat = root_of_inverse(np.diag([1.0, 0.0]), np.ones(2))
     assert np.isfinite(flat).all() and flat[1, 1] > 1e4
+
+
+def test_a_bisection_of_large_numbers_is_finite() -> None:
+    found = NUMPY.bisected(lambda x: x < 1.2e308, np.array([1e308]), np.array([1.7e308]), 60)
+    np.testing.assert_allclose(found, 1.2e308)
+    found = NUMPY.bisected(lambda x: x < 1.0, np.array([-1.7e308]), np.array([1.7e308]), 1100)
+    np.testing.assert_allclose(found, 1.0)
 
 
 def test_searches_in_step_end_where_each_does_alone() -> None:

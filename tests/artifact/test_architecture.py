@@ -72,6 +72,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "options of arrays": (("test network", {"x": np.ones(1)}, {}), "options"),
     "options of functions": (("test network", {"f": [{"g": print}]}, {}), "options"),
     "options of nothing": (("test network", None, {}), "options"),
+    "options by numbers": (("test network", {1: "a"}, {}), "options"),
+    "options by a number and its digits": (("test network", {"x": {1: 2, "1": 3}}, {}), "options"),
+    "options by truth": (("test network", {"x": [{True: 1}]}, {}), "options"),
+    "options in pairs": (("test network", [("x", 1)], {}), "options"),
     "options of NaN": (("test network", {"x": float("nan")}, {}), "options"),
     "parameters of text": (("test network", {}, {"w": "x"}), "dtype"),
 }
@@ -82,6 +86,12 @@ def test_what_is_no_architecture(case: str) -> None:
     arguments, said = REFUSED[case]
     with pytest.raises(PosterityError, match=said):
         Architecture(*arguments)
+
+
+def test_options_are_as_a_file_has_them(tmp_path: Path) -> None:
+    made = Architecture("test network", {"widths": (4, [2])}, {})
+    artifact.save(made, tmp_path / "file")
+    assert artifact.load(tmp_path / "file").options == made.options == {"widths": [4, [2]]}
 
 
 def test_parameters_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:

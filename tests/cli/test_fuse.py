@@ -2,7 +2,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli.commands import call, document, ledger, plate, refuse, succeed
+from cli.commands import call, document, fail, ledger, plate, refuse, succeed
 
 import posterity
 from posterity import artifact
@@ -200,6 +200,11 @@ def test_help_has_every_choice():
 def test_inputs_that_are_refused(strange, arguments, code, words):
     Path("kept.safetensors").write_bytes(b"kept")
     refuse(f"fuse {arguments} -o kept.safetensors", code, words)
+
+
+def test_without_files_no_model_of_several_sites_is_advised():
+    error = fail(2, "fuse", "-o", "x.safetensors")
+    assert error["found"] == "0 sites" and error["fix"] == "Pass all sites together."
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,9 @@ def test_blocks(files):
     text = succeed("inspect", "p.safetensors").stdout
     assert "a/b: Gamma" in text
     assert "members: Gamma" in text
+    assert "weights" not in text
+    posterity.save({"name": None}, "plain.safetensors")
+    assert "name: null" in succeed("inspect", "plain.safetensors").stdout
 
 
 def test_values_by_name_on_their_supports(files):

@@ -313,6 +313,12 @@ def test_new_terms_are_taken_over_with_the_store(sites):
     assert result.exit_code == 5
 
 
+def test_the_member_that_an_order_is_about_is_asked_for_first():
+    assert fail(2, "federation", "revoke")["expected"] == "the member whose key was stolen"
+    assert fail(2, "federation", "forget")["expected"] == "the member to be forgotten"
+    assert fail(2, "federation", "revoke", "d")["found"] == "no to"
+
+
 def test_documents_come_back_as_they_were_written():
     from posterity.cli.options import read
 

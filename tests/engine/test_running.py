@@ -175,6 +175,10 @@ def test_an_inbox_is_bounded_in_number_and_size(sites):
         {"do": "collect", "encrypted": 1},
         {"do": "deliver", "letter": ""},
         {"do": "audit", "start": "0"},
+        {"do": "post", "to": "a"},
+        {"do": "post", "envelope": "{}"},
+        {"do": "send", "to": "a", "name": 5},
+        {"do": "send", "to": ["a"], "name": "file"},
     ],
 )
 def test_requests_that_make_no_sense_are_refused(sites, head):

@@ -178,3 +178,9 @@ def test_names_are_kept_and_a_posterior_without_records_is_the_prior():
     assert law.coefficients.names == ("one", "age")
     assert law.log_spread.names == ("age",)
     np.testing.assert_allclose(law.coefficients.covariance, np.eye(2))
+    own = Gaussian.from_standard(np.zeros(3), 4 * np.eye(3))
+    none = federate({"a": (np.ones((0, 3)), np.ones(0))}, LinearRegression(1.0), own, personal=True)
+    for block in ("coefficients", "log_spread"):
+        known, before = getattr(none.population.law, block), getattr(none.posterior, block)
+        np.testing.assert_array_equal(known.mean, before.mean)
+        np.testing.assert_allclose(known.covariance, before.covariance, rtol=1e-14)

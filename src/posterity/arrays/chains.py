@@ -4,6 +4,7 @@ Source: vehtari2021.
 """
 
 import dataclasses
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -153,13 +154,13 @@ def sizes(series: Float[Array, "chains n d"]) -> Float[Array, " d"]:
 
     Standard errors use this bound, since a short series may alternate by chance.
     """
-    return np.minimum(_effective(series), series[..., 0].size)
+    return np.minimum(_effective(series), math.prod(series.shape[:2]))
 
 
 def _effective(draws: Float[Array, "chains n d"]) -> Float[Array, " d"]:
     """Return the effective sample size of each coordinate; the number of draws of short chains."""
     if is_short(draws):
-        return np.full(draws.shape[2], float(draws[..., 0].size))
+        return np.full(draws.shape[2], float(math.prod(draws.shape[:2])))
     return _sizes(_split(draws))
 
 

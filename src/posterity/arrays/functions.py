@@ -103,12 +103,12 @@ class Namespace:
 
         def halve(ends: tuple[Real, Real]) -> tuple[Real, Real]:
             low, high = ends
-            middle = (low + high) / 2
+            middle = low / 2 + high / 2  # of which neither overflows
             lower = below(middle)
             return self.np.where(lower, middle, low), self.np.where(lower, high, middle)
 
         low, high = self.iterate(halve, (low, high), halvings)
-        return (low + high) / 2
+        return low / 2 + high / 2
 
     def repeat(
         self, unfinished: Callable[[Any], Any], step: Callable[[Any], Any], state: PyTree

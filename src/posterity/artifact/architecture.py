@@ -3,6 +3,7 @@
 Layers of networks are data too: each is a dataclass of its own.
 """
 
+import contextlib
 import copy
 import dataclasses
 import json
@@ -58,13 +59,14 @@ class Architecture:
             known = f"one of {sorted(_BUILDERS)}"
             fix = "Import the package that registers it."
             raise ArtifactError(found=found, expected=known, fix=fix)
-        try:
+        options = None
+        with contextlib.suppress(TypeError, ValueError):
             options = json.loads(json.dumps(dict(self.options), allow_nan=False))
-        except (TypeError, ValueError) as error:
+        if options is None or options != _with_lists(self.options):
             raise UsageError(
                 found=f"options {self.options!r} of architecture {self.name!r}",
                 expected="numbers, texts, lists, and dictionaries of these by name",
-            ) from error
+            )
         object.__setattr__(self, "options", options)
         object.__setattr__(self, "parameters", _owned(dict(self.parameters)))
 
@@ -84,6 +86,13 @@ class Architecture:
         return described and identical(self.parameters, other.parameters)
 
     __hash__ = None  # type: ignore[assignment]  # equal by content, and the content is arrays
+
+
+def _with_lists(options: Any) -> Any:
+    """Return options with lists in place of tuples."""
+    if isinstance(options, Mapping):
+        return {name: _with_lists(child) for name, child in options.items()}
+    return [*map(_with_lists, options)] if isinstance(options, list | tuple) else options
 
 
 def _owned(parameters: Any) -> Any:

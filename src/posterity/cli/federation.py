@@ -71,11 +71,10 @@ def _looks(folder: Path, every: float) -> Iterator[Data]:
                 data = data | {"running": None}
 
 
-def _ordered(settings: Settings, what: str, *, itself: bool) -> tuple[str, Author, Data]:
-    """Return the member that an order is about, the maker of the order, by the key file of an
-    authority or, if ``itself``, of that member, and the state of the site that passes it on.
+def _ordered(settings: Settings, name: str, *, itself: bool) -> tuple[Author, Data]:
+    """Return the maker of an order about a member, by the key file of an authority or, if
+    ``itself``, of that member, and the state of the site that passes the order on.
     """
-    (name,) = map(str, settings.arguments(what))
     by = Path(settings.need("by"))
     file = Path(settings.need("key"))  # before the agent is asked
     state = deployment.ask(by, "status")[0]
@@ -92,7 +91,7 @@ def _ordered(settings: Settings, what: str, *, itself: bool) -> tuple[str, Autho
             f"{sorted(terms.authorities)}" + ", or of that member" * itself,
             fix="See `authorities` in federation.toml.",
         )
-    return name, Author(terms, min(owners), private), state
+    return Author(terms, min(owners), private), state
 
 
 def _posted(settings: Settings, order: Known) -> Data:
@@ -104,7 +103,8 @@ def _posted(settings: Settings, order: Known) -> Data:
 @verb(status_table)
 def forget(settings: Settings) -> Data:
     """Order the permanent forgetting of a member, as that member or an authority in the terms."""
-    name, author, state = _ordered(settings, "the member to be forgotten", itself=True)
+    name = str(*settings.arguments("the member to be forgotten"))
+    author, state = _ordered(settings, name, itself=True)
     if not settings["yes"]:
         confirm(f"Destroy the factor of {printable(name)} at all members for good?")
     return _posted(settings, author.tombstone(name, state["highest"]))
@@ -113,8 +113,9 @@ def forget(settings: Settings) -> Data:
 @verb(status_table)
 def revoke(settings: Settings) -> Data:
     """Replace the stolen key of a member, as an authority in the terms."""
+    name = str(*settings.arguments("the member whose key was stolen"))
     key = settings.need("to")
-    name, author, state = _ordered(settings, "the member whose key was stolen", itself=False)
+    author, state = _ordered(settings, name, itself=False)
     old = settings["stolen"] or str(author.terms.keys[name])
     epoch = state["highest"] if settings["epoch"] is None else settings["epoch"]
     return _posted(settings, author.rotation(name, old=old, key=key, epoch=epoch + 1))

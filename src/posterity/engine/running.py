@@ -30,6 +30,7 @@ from posterity.engine.refusal import Refusal
 from posterity.engine.store import Outgoing
 from posterity.engine.transports.unix import HEAD_BYTES, Absent, Client, Head, Server
 from posterity.errors import PosterityError, SiteError, UsageError
+from posterity.federation.messages import TEXT
 from posterity.version import __version__
 
 MATTERS = ("key changed", "rests", "forgotten", "file sent", "file received")
@@ -219,22 +220,22 @@ class Running:
         """Answer a request at the socket; errors are sent to the client."""
         asked = {name: value for name, value in head.items() if name != "do"}
         do = str(head.get("do"))
-        commands = ("begin", "leave", "forget", "pass_over", "rotate")
+        commands = ("begin", "leave", "forget", "pass_over", "post", "rotate")
+        content = (body,) if do == "post" else ()
         requests: dict[str, Callable[..., Any]] = {
-            **{command: functools.partial(self._asked, command) for command in commands},
+            **{command: functools.partial(self._asked, command, *content) for command in commands},
             "deliver": functools.partial(self._deliver, body),
             "collect": self._collect,
             "status": self.status,
             "audit": self._audit,
             "result": self._result,
             "send": functools.partial(self._send, body),
-            "post": functools.partial(self._asked, "post", envelope=body),
             "stop": self.stop,
         }
         request = requests.get(do)
         known = request
         if do in commands:
-            known = functools.partial(getattr(self.agent.machine, do), self.agent.memory)
+            known = functools.partial(getattr(self.agent.machine, do), self.agent.memory, *content)
         if request is None or not _takes(known, asked):
             raise UsageError(
                 found=f"a request to do {do!r} with {sorted(asked)}",
@@ -242,8 +243,8 @@ class Running:
                 fix="Use the release of posterity that the agent has.",
             )
         answer = request(**asked)
-        head, content = answer if isinstance(answer, tuple) else (answer or {}, b"")
-        return {"ok": True, **head}, content
+        head, body = answer if isinstance(answer, tuple) else (answer or {}, b"")
+        return {"ok": True, **head}, body
 
     def _deliver(self, letter: bytes) -> None:
         with self._moved:
@@ -287,14 +288,15 @@ class Running:
         lengths = [[letter.receiver, len(letter.content)] for letter in letters]
         return {"letters": lengths}, b"".join(letter.content for letter in letters)
 
-    def _asked(self, do: str, **arguments: Any) -> Event:
+    def _asked(self, do: str, *content: bytes, **arguments: Any) -> Event:
         COUNT.or_none().check(number=arguments.get("number"))
         _NAMES.check(sites=arguments.get("sites", []))
         command = getattr(self.agent.machine, do)
-        self._command(lambda memory: command(memory, **arguments))
+        self._command(lambda memory: command(memory, *content, **arguments))
         return self.status()
 
     def _send(self, content: bytes, *, to: str = "", name: str = "") -> Event:
+        TEXT.check(to=to, name=name)
         machine = self.agent.machine
 
         def command(memory: Memory) -> Step:

@@ -232,11 +232,9 @@ def _prior(prior: Any, sites: Sequence[Estimate], names: tuple[str, ...]) -> Gau
         common = Normal(linear * share**2, precision * np.outer(share, share))
     else:
         every = np.array([np.diagonal(own.message.precision) for own in sites])
-        size = len(names)
-        common = Normal(np.zeros(size), np.zeros((size, size)))
         widths = _widths([own.message for own in sites], every)
-        common = common._replace(precision=np.diag((FLAT * widths) ** -2.0))
-    return Gaussian._of(precision_mean=common.linear, precision=common.precision).named(names)
+        common = Normal(np.zeros(len(names)), np.diag((FLAT * widths) ** -2.0))
+    return common.law.named(names)
 
 
 def _widths(messages: Sequence[Normal], diagonals: np.ndarray) -> np.ndarray:

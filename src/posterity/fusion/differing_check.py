@@ -39,10 +39,9 @@ def doubts(
     if wider:
         yield doubt(Kind.WIDER, site=wider[0], more=more(len(wider) - 1))
     before = Normal.of(prior)
-    start: Any = Gaussian._of(precision_mean=before.linear, precision=before.precision)
+    start: Any = before.law
     for site, message in effects.messages.items():
-        linear, precision = before.plus(message)
-        law: Any = Gaussian._of(precision_mean=linear, precision=precision)
+        law: Any = before.plus(message).law
         if law.is_proper():
             sites.loaded[site] = Site(law, start)
     sites.names = [*sites.loaded]
@@ -95,10 +94,9 @@ def _without(effects: Effects, name: str) -> Effects:
     others may be alike by chance, they alone do not tell how far sites differ. A quarter as many
     draws, where spreads need them, tell a mean and a deviation.
     """
-    spreads = effects.spreads_before
-    log_spread = Gaussian._of(precision_mean=spreads.linear, precision=spreads.precision)
+    log_spread = effects.spreads_before.law.named(effects.personal)
     common: Any = effects.prior.blocks[BLOCKS[0]]
-    prior = RandomEffects(coefficients=common, log_spread=log_spread.named(effects.personal))
+    prior = RandomEffects(coefficients=common, log_spread=log_spread)
     rest = {site: own for site, own in effects.messages.items() if site != name}
     return Effects(prior, rest, effects.pairs // 4)
 

@@ -194,10 +194,11 @@ class Sites(abc.ABC):
         self._check_forgotten(self._known, self._owners)
         self._known = set()  # frees memory: there may be millions
         if count < 2:
+            of_one = "; for those of a ledger that differ, personal=True" if count else ""
             raise UsageError(
                 found=f"{count} site" + ("s" if not count else ""),
                 expected="at least two sites to fuse, of which a ledger is one",
-                fix="Pass all sites together; for those of a ledger that differ, personal=True.",
+                fix=f"Pass all sites together{of_one}.",
             )
         wanted = set(self.coordinates)
         without = sorted(n for parts, own in self._unnamed.items() if parts & wanted for n in own)

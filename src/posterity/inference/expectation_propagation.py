@@ -12,6 +12,7 @@ import numpy as np
 from posterity.arrays.linear_algebra import root_of_range
 from posterity.arrays.search import newton, step_by_curvature
 from posterity.arrays.typing import Float
+from posterity.families import Gaussian
 from posterity.inference.descent import not_finite
 from posterity.models import LinearRegression, PersonalRegression, Records
 from posterity.models.nodes import hermite
@@ -53,6 +54,11 @@ class Normal(NamedTuple):
         precision = np.asarray(law.precision)
         linear = np.asarray(law.precision_mean)
         return cls(linear, np.diag(precision) if law.diagonal else precision)
+
+    @property
+    def law(self) -> Gaussian:
+        """The same as a Gaussian of the library."""
+        return Gaussian._of(precision_mean=self.linear, precision=self.precision)
 
     @classmethod
     def nothing(cls, size: int) -> "Normal":

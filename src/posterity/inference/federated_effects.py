@@ -84,10 +84,7 @@ def effects_at(prior: Any, posterior: Any, factors: Mapping[str, Any], own: Any)
         return None
     names = prior.coefficients.names or numbered(prior.coefficients.own_size)
     called = dict(zip(BLOCKS, (names, [names[place] for place in own]), strict=True))
-    laws = {}
-    for block, of in called.items():
-        linear, precision = Normal.of(getattr(prior, block))
-        laws[block] = Gaussian._of(precision_mean=linear, precision=precision).named(of)
+    laws = {block: Normal.of(getattr(prior, block)).law.named(of) for block, of in called.items()}
     return Effects(RandomEffects(laws), found)
 
 

@@ -99,8 +99,7 @@ class RandomEffects(Product):
     def factor(self, message: Normal) -> "RandomEffects":
         """Return the factor of a site whose records have this message."""
         (spread,) = (name for name in self.blocks if name != BLOCKS[0])
-        coefficients = Gaussian._of(precision_mean=message.linear, precision=message.precision)
-        return type(self)({BLOCKS[0]: coefficients, spread: self.blocks[spread].zero()})
+        return type(self)({BLOCKS[0]: message.law, spread: self.blocks[spread].zero()})
 
     def given(self, factors: Sequence[ExponentialFamily]) -> ExponentialFamily:
         own = {str(place): factor for place, factor in enumerate(factors)}
@@ -265,7 +264,13 @@ class Effects:
 
     @functools.cached_property
     def law(self) -> Product:
-        """Gaussians of ``coefficients`` and ``log_spread`` with the posterior's moments."""
+        """Gaussians of ``coefficients`` and ``log_spread`` with the posterior's moments. If no site
+        tells anything, these are the prior's.
+        """
+        if not self._stacked.precision.any():
+            shared: Any = self.prior.blocks[BLOCKS[0]]
+            log_spread = self.spreads_before.law.named(self.personal)
+            return Product(coefficients=shared, log_spread=log_spread)
         return law_of(self.nodes, (self.names, self.personal))
 
     @property

@@ -113,5 +113,7 @@ def _described(node: Any, levels: int = 21) -> Any:
         return json.dumps(node)
     if node["type"] == "array":
         return node["shape"]
-    fields = {name: _described(child, levels - 1) for name, child in node["fields"].items()}
+    plain = node["type"] in ("dict", "list")
+    children = node["fields"].items()
+    fields = {n: _described(c, levels - 1) for n, c in children if plain or c is not None}
     return {"type": node["type"], "parameters": fields}
