@@ -89,7 +89,7 @@ def test_only_sites_that_have_a_dissolved_group_change(seed: int) -> None:
     if fewer is None:
         return
     assert len(fewer.counts) == len(before.counts) - 1
-    gone = np.bincount(before.labels, before.rivals.more).argmin()
+    gone = np.bincount(before.labels, before.rivals().more).argmin()
     site = before.local.site
     rest = ~np.isin(site, site[before.labels == gone])
     moved = before.labels - (before.labels > gone)

@@ -2,6 +2,7 @@
 
 import itertools
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,13 @@ from posterity import (
     fuse,
 )
 from posterity.errors import FusionWarning
-from posterity.families import stack
+from posterity.families import NormalGamma, stack
 from posterity.families.formulas import BETA, NORMAL
 from posterity.families.marginals import Closed
 from posterity.fusion import alignment, judged_passes
 from posterity.fusion.deviations import apart, deviate, jointly, nats
 from posterity.fusion.doubts import Kind
-from posterity.fusion.other_components import of_presence
+from posterity.fusion.other_components import _of_scatter, of_presence
 from tests.fusion import made
 
 pytestmark = pytest.mark.filterwarnings("ignore::posterity.errors.FusionWarning")
@@ -393,6 +394,21 @@ def test_two_sites_of_which_one_is_in_other_units_are_noticed() -> None:
     sites = normals(rng, [[0, 1, 2, 3, 4, 5]])
     sites["wide"] = made.conjugate_site("wide", base, wide, prior)
     assert Kind.SCATTER in [own.kind for own in fuse(sites).doubts]
+
+
+@pytest.mark.parametrize("value", [0.7, 1.1, 2.3, 3.3])
+@pytest.mark.filterwarnings("ignore")
+def test_a_site_that_scatters_unlike_equal_others_is_seen(value: float) -> None:
+    """Squares of equal logarithms cancel."""
+    site = np.repeat(np.arange(4), [2, 3, 3, 3])
+    members = NormalGamma.from_standard(*np.ones((4, 1, 1)))
+    groups: Any = SimpleNamespace(
+        block=SimpleNamespace(members=members, names=list("abcd")),
+        variances=np.where(site == 0, 2 * value, value)[:, None],
+        site=site,
+    )
+    evidence, found, *_ = _of_scatter(groups, site == 0)
+    assert evidence > 30.0 and found == 0
 
 
 def test_nothing_is_warned_of_on_demand(recwarn: pytest.WarningsRecorder) -> None:

@@ -86,6 +86,18 @@ def test_order_of_sites_does_not_matter_beyond_the_sample(monkeypatch: Any) -> N
         assert same.all()
 
 
+def test_many_groups_are_told_apart() -> None:
+    """Of many groups many are opened twice, and dissolved together."""
+    rng = np.random.default_rng(0)
+    centres = 6.0 * rng.normal(size=(200, 2))
+    plates = []
+    for _ in range(20):
+        own = centres[rng.choice(200, 150, replace=False)]
+        own = own + 0.1 * rng.normal(size=own.shape)
+        plates.append(Plate(DiagonalGaussian.from_standard(own, np.full(own.shape, 0.01))))
+    assert fuse(plates, warn=False).plate.components == 200
+
+
 @pytest.mark.parametrize("sites", [40, 12])
 def test_sharper_components_are_not_merged(sites: int) -> None:
     """The better components are separated, the surer their number."""

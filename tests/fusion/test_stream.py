@@ -292,6 +292,20 @@ def test_equal_components_are_as_many_groups_as_asked_for(number):
     assert fuse(sites, components=number).components == number
 
 
+def test_a_site_in_other_units_does_not_round_the_costs_of_others():
+    def cost(units):
+        rng = np.random.default_rng(0)
+        centres = 3.0 * rng.normal(size=(3, 2))
+        sites = []
+        for scale in (1.0, 1.0, units, 1.0, 1.0, 1.0):
+            means = scale * (centres + 0.1 * rng.normal(size=(3, 2)))
+            variances = np.full((3, 2), 0.01 * scale**2)
+            sites.append(Plate(DiagonalGaussian.from_standard(means, variances)))
+        return fuse(sites, components=6, budget=1000, warn=False).plate.cost
+
+    assert cost(1e6) == pytest.approx(cost(1e3), rel=1e-9)
+
+
 def test_what_comes_late_and_fits_nowhere_opens_groups(monkeypatch):
     monkeypatch.setattr(alignment, "LEAST", 60)
     sites = [*line(300), *(plate(0.0, 502.0 + 0.1 * n, 902.0 + 0.1 * n) for n in range(6))]

@@ -22,7 +22,7 @@ SMALL = 2**14  # Entries of a membership matrix up to which a dense one is faste
 
 
 class Rivals(NamedTuple):
-    """The best other group for each component, and the loss by moving there."""
+    """Another group for each component, and the loss by moving there."""
 
     group: Int[Array, " n"]
     more: Float[Array, " n"]
@@ -107,16 +107,21 @@ class Clustering:
             labels[rows] = groups[assign(self.costs(rows)[:, groups], bounds)]
         return labels
 
-    @functools.cached_property
-    def rivals(self) -> Rivals:
-        """The :class:`Rivals` of all components."""
+    def rivals(self, *, free: bool = False) -> Rivals:
+        """Return the best other group for each component; if ``free``, of those in which its site
+        has none.
+        """
         labels = self.labels
+        site = self.local.site
+        taken = np.zeros((self.local.sites, len(self.counts)), bool)
+        taken[site, labels] = free
         group = np.empty(len(labels), int)
         more = np.empty(len(labels))
         for rows, some in self.local.points.differences(self.centroids):
             at = np.arange(len(some))
             own = some[at, labels[rows]]
             some[at, labels[rows]] = np.inf
+            some[taken[site[rows]]] = np.inf
             there = some.argmin(1)
             group[rows] = there
             more[rows] = some[at, there] - own

@@ -314,8 +314,15 @@ def barycenter(
 
 
 def middle(members: ExponentialFamily) -> Any:
-    """Return the average location of members (N,); None for a family without a location."""
-    return map_leaves(lambda place: place.mean(0), members.location())
+    """Return the average location of members (N,), or zero where that is within their spread; None
+    for a family without a location.
+    """
+
+    def away(place: Array) -> Array:
+        mean = place.mean(0)
+        return np.where(np.abs(mean) > place.std(0), mean, 0.0)
+
+    return map_leaves(away, members.location())
 
 
 def moved(members: ExponentialFamily, origin: Any) -> ExponentialFamily:

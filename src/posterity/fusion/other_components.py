@@ -95,7 +95,7 @@ def _of_scatter(groups: Groups, alone: Bool[Array, " n"]) -> tuple[float, int, i
     spread: Any = groups.variances
     known = (np.isfinite(spread) & (spread > 0)).all(1)
     logs = np.log(spread[known])
-    logs = logs - logs.mean(0)
+    logs = logs - np.median(logs, 0)  # that most are near, so that squares do not cancel
     rows = np.hstack([np.ones_like(logs), logs, logs**2])
     site = groups.site[known]
     alone = alone[known]
@@ -110,7 +110,7 @@ def _of_scatter(groups: Groups, alone: Bool[Array, " n"]) -> tuple[float, int, i
     freedom = count + others - 2
     scatter = square - total**2 / count + squares - rest**2 / others
     step = total / count - rest / others
-    error = np.sqrt(scatter / freedom * (1 / count + 1 / others))
+    error = np.sqrt(np.maximum(scatter, 0.0) / freedom * (1 / count + 1 / others))
     chance = 2 * scipy.special.stdtr(freedom, -np.abs(step) / error)
     evidence = np.where(freedom < 1, -np.inf, -np.log(2 * chance * np.count_nonzero(count)))
     told = np.round(np.nan_to_num(evidence, nan=-np.inf), 6)

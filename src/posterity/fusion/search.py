@@ -95,8 +95,9 @@ def _descend(
             best = current
             trace.append(objective)
             waited = 0
-        beyond = hopeless and groups < len(best.counts)
-        current = None if beyond or waited > patience else drop(current, 3 if thorough else 1)
+        if waited > patience or (hopeless and groups < len(best.counts)):
+            break
+        current = drop(current, 3) if thorough else shed(current)
     return SearchResult(best, trace, levels)
 
 
@@ -122,18 +123,42 @@ def drop(clustering: Clustering, tries: int = 1) -> Clustering | None:
     None if none can go. Of several ``tries`` that lose up to what polishing may gain more, that one
     is taken that leaves the shortest description.
     """
-    groups = len(clustering.counts)
-    if groups <= clustering.local.largest:
-        return None
-    group, more = clustering.rivals
+    group, more = clustering.rivals()
     loss = np.bincount(clustering.labels, more)
     close = np.count_nonzero(loss <= loss.min() + most_gained(clustering))
-    options = []
-    for gone in np.argsort(loss, kind="stable")[: min(close, tries)]:
-        labels = np.where(clustering.labels == gone, group, clustering.labels)
-        left = np.delete(np.arange(groups), gone)
-        options.append(clustering.relabelled(clustering.exclusive(labels, left)))
-    return min(options, key=operator.attrgetter("objective"))
+    order = np.argsort(loss, kind="stable")
+    return _without(clustering, order[: min(close, tries), None], group)
+
+
+def shed(clustering: Clustering) -> Clustering | None:
+    """Dissolve the group whose members lose least by moving to groups in which their sites have
+    none, or two, or four, and so on, whichever leaves the shortest description. Of groups that take
+    in members of each other only the one that loses least may go. Return None if none can go.
+    """
+    labels = clustering.labels
+    group, more = clustering.rivals(free=True)
+    order = np.argsort(np.bincount(labels, more), kind="stable")
+    rank = np.argsort(order)
+    least = rank.copy()
+    np.minimum.at(least, group, rank[labels])
+    np.minimum.at(least, labels, rank[group])
+    apart = order[least[order] == rank[order]]
+    numbers = 2 ** np.arange(len(apart).bit_length())
+    return _without(clustering, [apart[:number] for number in numbers], group)
+
+
+def _without(clustering: Clustering, options: Any, group: Int[Array, " n"]) -> Clustering | None:
+    """Dissolve the set of groups, of several, that leaves the shortest description; its members
+    move to the ``group`` of each.
+    """
+    groups = np.arange(len(clustering.counts))
+    shorter = []
+    for gone in options:
+        if len(groups) - len(gone) >= clustering.local.largest:
+            labels = np.where(np.isin(clustering.labels, gone), group, clustering.labels)
+            labels = clustering.exclusive(labels, np.delete(groups, gone))
+            shorter.append(clustering.relabelled(labels))
+    return min(shorter, key=operator.attrgetter("objective"), default=None)
 
 
 def split(clustering: Clustering) -> Clustering | None:
@@ -155,7 +180,7 @@ def _extend(local: LocalComponents, seed: Clustering, components: int | None) ->
     """
     current = refine(Clustering(local, _open(local, seed, components)), sweeps=8)
     if components is None:  # the sample was polished
-        return _descend(current, drop(current), thorough=False)
+        return _descend(current, shed(current), thorough=False, patience=0)
     if len(current.counts) != components:
         return _exactly(current, components)
     return SearchResult(current, [current.objective])
