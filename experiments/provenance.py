@@ -14,7 +14,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -105,16 +105,18 @@ def home(package: str, name: str) -> str:
     return package
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Yield the modules of the repository that a file imports, also those that it names lazily."""
-    tree = tree_of(path)
-    for node in ast.walk(tree):
+@functools.cache
+def imported(path: Path) -> list[str]:
+    """Return the modules of the repository that a file imports, also those that it names lazily."""
+    found: list[str] = []
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
-            yield from (own.name for own in node.names)
+            found += [own.name for own in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            yield from (home(node.module, own.name) for own in node.names)
+            found += [home(node.module, own.name) for own in node.names]
         elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "posterity":
-            yield home("posterity", node.attr)
+            found.append(home("posterity", node.attr))
+    return [*dict.fromkeys(found)]
 
 
 @functools.cache
