@@ -1,6 +1,6 @@
 """Tables of this folder's README: of each verb what was measured, beside what, and its goal.
 
-Goals were set before anything was measured; benchmarks judge by the same numbers.
+Goals are those by which benchmarks judge, but for that of a hop over NVFlare, which judges by none.
 """
 
 import json
