@@ -7,7 +7,16 @@ from experiments.data import REPOSITORY
 from experiments.pages import escaped, figure, is_figure, results, table
 
 MISSED, MET = '<span class="missed">missed</span>', "met"
-HIDDEN = {"runs", "each trial", "by partition", "settings", "effort", "made with", "versions"}
+HIDDEN = {
+    "runs",
+    "differ",
+    "each trial",
+    "by partition",
+    "settings",
+    "effort",
+    "made with",
+    "versions",
+}
 """Parts of results files that are records of each run, or settings."""
 NO_VERDICTS = {
     *("quick", "brief", "complete", "power", "other noise less retrained"),
@@ -84,4 +93,4 @@ def missed(folder: str) -> str:
     for file in sorted((REPOSITORY / "experiments" / folder / "results").glob("*.json")):
         found = dict.fromkeys(verdicts(results(f"{folder}/{file.stem}")))
         rows += [[file.stem, each.goal, each.measured] for each in found if each.met is False]
-    return table(["file", "goal that is missed", "measured"], rows)
+    return table(["file", "goal that is missed", "measured"], rows) if rows else "None.\n"

@@ -56,7 +56,7 @@ RUNS = {
     "robustness/processors": "robustness.processors",
     "pursuit/gym": "pursuit.gym",
     "robustness/users": "robustness.run --group users --count 2000",
-    "robustness/expected": "robustness.run",
+    "robustness/expected": "robustness.run --count 300",
     "dark_knowledge/mnist-paper": "dark_knowledge.mnist --paper --seeds 0 1 2 3 4",
     "dark_knowledge/regression": "dark_knowledge.regression",
 }
