@@ -190,13 +190,13 @@ def _growth(family: str, kind: str, what: str) -> Row:
 
 _LADDER = ("targets", "ladder", "points", {"components": 400})
 FUSE = (
-    _compared("klfusion-40", "KL-fusion, G = 40", 10, 10, 4000),
-    _compared("klfusion", "KL-fusion, G = 15", 10, 10, 1000),
+    _compared("klfusion-40", "KL-fusion, G = 40", 10, 10, 2000),
+    _compared("klfusion", "KL-fusion, G = 15", 10, 10, 700),
     _compared("spahm", "SPAHM (means only)", 10, 10, 4),
     _compared("klfusion", "KL-fusion, G = 4", 10, 3),
     _compared("klfusion", "KL-fusion, G = 15", 20, 10),
     _compared("spahm", "SPAHM (means only)", 100, 20),
-    Row("1,000 sites x 50, d = 10", ("targets", "points", {"sites": 1000}, "cpu_s"), 1.0),
+    Row("1,000 sites x 50, d = 10", ("targets", "points", {"sites": 1000}, "cpu_s"), 0.8),
     Row("10,000 sites x 20, d = 5", ("targets", "points", {"sites": 10_000}, "cpu_s"), 0.7),
     Row("20 sites x 400, d = 5", (*_LADDER, "cpu_s"), 1.0),
     Row(
