@@ -7,7 +7,6 @@ the files a paper's figure and ours stand.
 """
 
 import json
-import math
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,16 +16,9 @@ ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))  # MkDocs loads this file alone
 
 from experiments import provenance  # noqa: E402
+from experiments.goals import HIDDEN, MISSED, Verdict, flat, verdicts  # noqa: E402
+from experiments.pages import at, escaped, figure, is_figure, spread_of, table  # noqa: E402
 
-MISSED, MET = '<span class="missed">missed</span>', "met"
-HIDDEN = {"runs", "each trial", "by partition", "settings", "effort", "made with", "versions"}
-"""Parts of results files that are records of each run, or settings."""
-NO_VERDICTS = {
-    *("quick", "brief", "complete", "power", "other noise less retrained"),
-    "by stage, less all retrainings, all hospitals",
-    "better, by more than one standard error of the difference",
-}
-"""Truth values that are no verdicts on a goal: settings, and what was observed beside it."""
 _MNIST, _TOY = "dark_knowledge/results/mnist-paper.json", "dark_knowledge/results/toy2d.json"
 _BOSTON, _MOCAP = "dark_knowledge/results/regression.json", "klfusion/results/mocap.json"
 _NETS = "klfusion/results/networks.json"
@@ -100,120 +92,18 @@ BESIDE = (
 )
 
 
-# --- numbers and tables --------------------------------------------------------------------------
-
-
-def number(value: Any) -> str:
-    """A number in four digits, with its spread if it has one; a dash where nothing is known."""
-    if isinstance(value, Mapping):
-        spread = next(
-            (value[k] for k in ("standard error", "sd") if value.get(k) is not None), None
-        )
-        return number(value.get("mean")) + ("" if spread is None else f" ± {spread:.2g}")
-    if isinstance(value, list):
-        return " to ".join(map(number, value)) if len(value) == 2 else ", ".join(map(number, value))
-    if isinstance(value, bool) or value is None:
-        return {None: "–", True: "yes", False: "no"}[value]
-    if isinstance(value, int | float):
-        if math.isnan(value):
-            return "–"
-        if abs(value) >= 1e300:
-            return "∞" if value > 0 else "−∞"
-        return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-    return escaped(str(value))
-
-
-def escaped(text: str) -> str:
-    """A text as a cell of a table has it."""
-    return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;").replace("[", "\\[")
-
-
-def is_number(value: Any) -> bool:
-    """A number, or a mean with its spread."""
-    if isinstance(value, Mapping):
-        return "mean" in value and not isinstance(value["mean"], Mapping | list)
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    """A table in Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-def at(tree: Any, path: tuple[Any, ...]) -> Any:
-    """What stands at a path of a file."""
-    for part in path:
-        tree = tree[part]
-    return tree
-
-
-# --- verdicts ------------------------------------------------------------------------------------
-
-
-class Verdict(NamedTuple):
-    """A goal of an experiment, what was measured, the paper's figure, and how it ended."""
-
-    goal: str
-    measured: str
-    paper: str
-    met: Any
-
-    @property
-    def outcome(self) -> str:
-        """In words; a missed goal is marked."""
-        if isinstance(self.met, bool):
-            return MET if self.met else MISSED
-        return escaped(str(self.met))
-
-
-def verdicts(node: Any, path: tuple[str, ...] = (), beside: Any = None) -> Iterator[Verdict]:
-    """Every goal in a results file: parts that say whether they were ``met``, and truth values,
-    of which ``beside`` is the part that they stand in.
-    """
-    if isinstance(node, Mapping):
-        if "met" in node:
-            named = next((node[k] for k in ("goal", "text") if k in node), ": ".join(path))
-            apart = ("met", "goal", "text", "paper", "judged as")
-            rest = {k: v for k, v in node.items() if k not in apart}
-            found = rest.get("measured", rest or None)
-            yield Verdict(
-                escaped(named), _measured(found), number(node.get("paper", "")), node["met"]
-            )
-            return
-        for key, value in node.items():
-            if key not in HIDDEN | NO_VERDICTS:
-                below = path if key in ("goal", "goals", "results") else (*path, str(key))
-                yield from verdicts(value, below, node)
-    elif isinstance(node, list):
-        for value in node:
-            if isinstance(value, Mapping):
-                yield from verdicts(value, path)
-    elif isinstance(node, bool):
-        yield Verdict(escaped(": ".join(path)), _measured(beside), "", node)
-
-
-def _measured(found: Any) -> str:
-    if isinstance(found, Mapping) and not is_number(found):
-        parts = [f"{escaped(k)} {number(v)}" for k, v in _flat(found).items() if is_number(v)]
-        return "; ".join(parts[:6])
-    if isinstance(found, Mapping) and is_number(found) and found.get("least") is not None:
-        return f"{number(found)} ({number(found['least'])} to {number(found.get('largest'))})"
-    return "" if found is None else number(found)
-
-
 def tables(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
     """Titles and tables of the parts of a file that are of one shape: a row each, named columns."""
     if not isinstance(node, Mapping):
         return
-    parts = {k: v for k, v in node.items() if isinstance(v, Mapping) and not is_number(v)}
-    cells = {k: {n: v for n, v in part.items() if is_number(v)} for k, part in parts.items()}
+    parts = {k: v for k, v in node.items() if isinstance(v, Mapping) and not is_figure(v)}
+    cells = {k: {n: v for n, v in part.items() if is_figure(v)} for k, part in parts.items()}
     cells = {k: part for k, part in cells.items() if part}
     columns = [n for part in cells.values() for n in part]
     shared = [n for n in dict.fromkeys(columns) if columns.count(n) >= 2]
     if len(cells) >= 2 and shared:
         rows = [
-            [escaped(str(k)), *(number(part.get(n)) for n in shared)]
+            [escaped(str(k)), *(figure(part.get(n)) for n in shared)]
             for k, part in cells.items()
             if part.keys() & set(shared)
         ]
@@ -274,19 +164,19 @@ def results_page() -> tuple[str, dict[str, Path]]:
 def _beside(row: Beside, tree: Any) -> list[str]:
     author, _, place = row.paper.partition(",")
     source = f"[{author}]{place and ','}{place}"
-    try:
-        theirs, ours = at(tree, row.theirs), at(tree, row.ours)
-    except (KeyError, IndexError):
+    theirs = at(tree, row.theirs)
+    ours = at(tree, row.ours)
+    if theirs is None or ours is None:
         return [escaped(row.what), source, "–", "–", "–", "not in the file of the last run"]
-    spread = next((ours[k] for k in ("standard error", "sd") if ours.get(k) is not None), 0.0)
     ahead = (ours["mean"] - theirs) * (1 if row.larger else -1)
-    outcome = '<span class="missed">behind</span>' if ahead < -2 * spread else "not behind"
+    behind = ahead < -2 * (spread_of(ours) or 0.0)
+    outcome = '<span class="missed">behind</span>' if behind else "not behind"
     return [
         escaped(row.what),
         source,
-        number(theirs),
-        number(ours),
-        number(ours.get("count")),
+        figure(theirs),
+        figure(ours),
+        figure(ours.get("count")),
         outcome,
     ]
 
@@ -331,26 +221,16 @@ def benchmarks_page() -> str:
     return "\n".join(parts)
 
 
-def _flat(node: Mapping[str, Any], path: tuple[str, ...] = ()) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in node.items():
-        if isinstance(value, Mapping) and not is_number(value):
-            found |= _flat(value, (*path, str(key)))
-        elif not isinstance(value, list) or all(isinstance(v, int | float) for v in value[:9]):
-            found[" ".join((*path, str(key))).replace("_", " ")] = value
-    return found
-
-
 def _measured_tables(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
     if not isinstance(node, Mapping):
         return
     title = escaped(": ".join(path).replace("_", " ")) or "in all"
-    plain = {k: v for k, v in node.items() if not isinstance(v, Mapping | list) or is_number(v)}
+    plain = {k: v for k, v in node.items() if not isinstance(v, Mapping | list) or is_figure(v)}
     if plain:
         yield (
             title,
             table(
-                ["", ""], [[escaped(str(k)).replace("_", " "), number(v)] for k, v in plain.items()]
+                ["", ""], [[escaped(str(k)).replace("_", " "), figure(v)] for k, v in plain.items()]
             ),
         )
     for key, value in node.items():
@@ -358,12 +238,12 @@ def _measured_tables(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[st
         if key in ("settings", "environment"):
             load = value.get("load_per_core_at_start", value.get("load_at_start"))
             if load is not None:
-                yield escaped(": ".join(below)), f"Load a core at the start: {number(load)}.\n"
+                yield escaped(": ".join(below)), f"Load a core at the start: {figure(load)}.\n"
         elif isinstance(value, list) and value and all(isinstance(v, Mapping) for v in value):
             yield from _series(
-                escaped(": ".join(below).replace("_", " ")), [_flat(v) for v in value]
+                escaped(": ".join(below).replace("_", " ")), [flat(v) for v in value]
             )
-        elif isinstance(value, Mapping) and not is_number(value):
+        elif isinstance(value, Mapping) and not is_figure(value):
             yield from _measured_tables(value, below)
 
 
@@ -374,8 +254,8 @@ def _series(title: str, rows: list[dict[str, Any]]) -> Iterator[tuple[str, str]]
         n for n in names if len(rows) > 1 and all(row.get(n) == rows[0].get(n) for row in rows)
     ]
     apart = [n for n in names if n not in shared]
-    about = "; ".join(f"{escaped(n)} {number(rows[0].get(n))}" for n in shared)
-    body = [[number(row.get(n)) for n in apart] for row in rows]
+    about = "; ".join(f"{escaped(n)} {figure(rows[0].get(n))}" for n in shared)
+    body = [[figure(row.get(n)) for n in apart] for row in rows]
     yield title, (f"{about}.\n\n" if about else "") + table([escaped(n) for n in apart], body)
 
 

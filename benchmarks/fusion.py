@@ -86,15 +86,15 @@ def small(sites: int, components: int) -> Shape:
 def full(limit: int, threads: int) -> Plan:
     return Plan(
         compared=(
-            Compared("klfusion-40", small(10, 10), 1, goal=4000.0),
-            Compared("klfusion", small(10, 10), 3, goal=1000.0),
+            Compared("klfusion-40", small(10, 10), 1, goal=2000.0),
+            Compared("klfusion", small(10, 10), 3, goal=700.0),
             Compared("spahm", small(10, 10), 3, goal=4.0),
             Compared("klfusion", small(10, 3), 3),
             Compared("klfusion", small(20, 10), 1),
             Compared("spahm", small(100, 20), 1),
         ),
         targets=(
-            Target(Shape("NormalWishart", 1000, 50, 10), 1.0),
+            Target(Shape("NormalWishart", 1000, 50, 10), 0.8),
             Target(Shape("NormalWishart", 10_000, 20, 5), 0.7),
         ),
         ladder=Series("components", FULL, (50, 100, 200, 400)),

@@ -3,7 +3,8 @@
 Goes through :data:`RUNS`, the short ones first, several at a time, each in a process of its own
 that begins from nothing and keeps its parts under ``.cache/rerun`` by the contents of the code
 that it depends on. What was stopped goes on where it was; a results file is replaced when its run
-has ended. Benchmarks are not among them: they want the machine alone.
+has ended, and with it the tables of READMEs. Benchmarks are not among them: they want the machine
+alone.
 """
 
 import hashlib
@@ -17,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments import harness, provenance
+from experiments import harness, pages, provenance
 from experiments.data import REPOSITORY
 
 CACHE = harness.CACHES / "rerun"
@@ -55,7 +56,7 @@ RUNS = {
     "robustness/processors": "robustness.processors",
     "pursuit/gym": "pursuit.gym",
     "robustness/users": "robustness.run --group users --count 2000",
-    "robustness/expected": "robustness.run",
+    "robustness/expected": "robustness.run --count 300",
     "dark_knowledge/mnist-paper": "dark_knowledge.mnist --paper --seeds 0 1 2 3 4",
     "dark_knowledge/regression": "dark_knowledge.regression",
 }
@@ -133,6 +134,7 @@ def run(*, workers: int = 2, minutes: float = 1e6, only: tuple[str, ...] = ()) -
         waiting = {own.name: pool.submit(own.measure, end) for own in old(only)}
         for name, outcome in waiting.items():
             print(name, outcome.result(), flush=True)
+            pages.run()
 
 
 if __name__ == "__main__":

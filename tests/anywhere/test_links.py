@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import mkdocs_results
+from experiments import goals, pages
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -47,16 +48,16 @@ def test_the_page_of_results_has_every_file_and_every_goal() -> None:
         text = json.dumps(json.loads(path.read_text(encoding="utf-8")))
         part = page.split(anchor)[1].split("\n### ")[0]
         missed = text.count('"met": false')
-        assert part.split("<details")[0].count(mkdocs_results.MISSED) >= missed, path
+        assert part.split("<details")[0].count(goals.MISSED) >= missed, path
     head = page.split("## ")[0]
     for row in mkdocs_results.BESIDE:
         assert row.what in page
-    assert mkdocs_results.MISSED in head
+    assert goals.MISSED in head
 
 
 def test_what_is_not_known_is_a_dash_on_the_page_of_results() -> None:
     values = [float("nan"), None, float("inf"), float("-inf"), 0.5]
-    assert list(map(mkdocs_results.number, values)) == ["–", "–", "∞", "−∞", "0.5"]
+    assert list(map(pages.figure, values)) == ["–", "–", "∞", "−∞", "0.5"]
 
 
 def test_the_page_of_benchmarks_has_every_file() -> None:
