@@ -1,8 +1,9 @@
-"""Tables of READMEs, made of results files: ``python -m experiments.pages`` writes them anew.
+"""Tables of pages, made of results files: ``python -m experiments.pages`` writes them anew.
 
-In a README a table stands between ``<!-- table NAME -->`` and ``<!-- end -->``; it is what the
-function of that name returns, in the module ``tables`` beside the README. :mod:`experiments.rerun`
-writes them after every run. The pages of the site use the same words for numbers.
+In a page a table stands between ``<!-- table NAME -->`` and ``<!-- end -->``; it is what the
+function of that name returns, in the module ``tables`` beside the page, or, of ``FOLDER.NAME``, in
+that of a folder of experiments. :mod:`experiments.rerun` writes them after every run. The pages
+that are made when the site is built use the same words for numbers.
 """
 
 import importlib
@@ -15,7 +16,7 @@ from typing import Any
 
 from experiments.data import REPOSITORY
 
-BLOCK = re.compile(r"<!-- table (\w+) -->\n.*?<!-- end -->", re.DOTALL)
+BLOCK = re.compile(r"<!-- table (?:(\w+)\.)?(\w+) -->\n.*?<!-- end -->", re.DOTALL)
 At = Sequence[Any]
 """A place in a results file: the keys that lead there."""
 
@@ -132,34 +133,34 @@ def figures(
     return table([heading, *columns], body)
 
 
-# --- READMEs -------------------------------------------------------------------------------------
+# --- pages ---------------------------------------------------------------------------------------
 
 
-def readmes() -> list[Path]:
-    """Return the READMEs that have tables which are made."""
-    pages = [
-        page
-        for room in ("experiments", "benchmarks")
-        for page in REPOSITORY.glob(f"{room}/**/README.md")
-    ]
-    return sorted(page for page in pages if BLOCK.search(page.read_text(encoding="utf-8")))
+def pages() -> list[Path]:
+    """Return the pages that have tables which are made."""
+    patterns = ("experiments/*/README.md", "benchmarks/README.md", "docs/*.md")
+    found = [page for pattern in patterns for page in REPOSITORY.glob(pattern)]
+    return sorted(page for page in found if BLOCK.search(page.read_text(encoding="utf-8")))
 
 
-def written(readme: Path) -> str:
-    """Return the text of a README with its tables made anew."""
-    package = ".".join(readme.parent.relative_to(REPOSITORY).parts)
-    tables = importlib.import_module(f"{package}.tables")
+def written(page: Path) -> str:
+    """Return the text of a page with its tables made anew."""
+    beside = ".".join(page.parent.relative_to(REPOSITORY).parts)
 
     def made(block: re.Match[str]) -> str:
-        return f"<!-- table {block[1]} -->\n{getattr(tables, block[1])()}<!-- end -->"
+        folder, name = block.groups()
+        package = beside if folder is None else f"experiments.{folder}"
+        tables = importlib.import_module(f"{package}.tables")
+        opening, _, _ = block[0].partition("\n")
+        return f"{opening}\n{getattr(tables, name)()}<!-- end -->"
 
-    return BLOCK.sub(made, readme.read_text(encoding="utf-8"))
+    return BLOCK.sub(made, page.read_text(encoding="utf-8"))
 
 
 def run() -> None:
-    """Write the tables of every README anew."""
-    for readme in readmes():
-        readme.write_text(written(readme), encoding="utf-8")
+    """Write the tables of every page anew."""
+    for page in pages():
+        page.write_text(written(page), encoding="utf-8")
 
 
 if __name__ == "__main__":

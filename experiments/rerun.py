@@ -23,7 +23,7 @@ from experiments.data import REPOSITORY
 
 CACHE = harness.CACHES / "rerun"
 RUNS = {
-    "continual/unseen": "continual.run",
+    "continual/unseen": "continual.run --seeds 0 1 2 3 4",
     "pursuit/schedules": "pursuit.schedules",
     "privacy/expected": "privacy.run",
     "personal/one_shot": "personal.one_shot",

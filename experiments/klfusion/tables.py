@@ -136,4 +136,27 @@ def deep() -> str:
     return table(["network", "widths", *compared.values()], body)
 
 
+def margins() -> str:
+    """Return the share of wrong matches by their margins, where sites differ more and more."""
+    file = results("klfusion/margins")
+    shifts = {
+        "sites alike": file["matches"]["shift 0"],
+        "shifted by 0.3": file["matches"]["shift 0.3"],
+        "shifted by 1": file["matches"]["shift 1"],
+        "all, where the number was right": file["matches, number right"],
+    }
+    names = {"-inf to 1": "below 1", "30 to inf": "above 30"}
+    body = [
+        [names.get(margin, margin), *(_share(found[margin]) for found in shifts.values())]
+        for margin in shifts["sites alike"]
+    ]
+    return table(["margin in nats", *shifts], body)
+
+
+def _share(found: Mapping[str, Any]) -> str:
+    if not found["of"]:
+        return ""
+    return f"{100 * found['wrong']:.2g} % of {found['of']:,}"
+
+
 missed = functools.partial(goals.missed, "klfusion")

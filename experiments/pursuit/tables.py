@@ -226,4 +226,55 @@ def gym() -> str:
     return table(head, body)
 
 
+TASKS = 5
+RULES = {
+    "conjugate": "conjugate, all images, none kept",
+    "joint network": "joint training of one network, the ceiling of networks",
+    "joint, same features": "joint training on the features of the conjugate rule",
+    "gated": "gated",
+    "coreset, deformed": "replay of 20 deformed images a class",
+    "VCL, coreset": "variational continual learning, coreset of 20 a class [nguyen2018]",
+    "VCL": "variational continual learning without a coreset",
+    "mixture, even": "mixture of old and new posteriors [egorov2019], weights `1/T`",
+    "mixture, fitted": "the same mixture, each new weight of the highest ELBO",
+    "EWC": "elastic weight consolidation",
+    "fine-tuning": "fine-tuning",
+}
+
+
+def _after(curve: Mapping[str, Any], score: str, decimals: int, task: int = -1) -> str:
+    """Write a score after a task, with its deviation over seeds if there are several."""
+    if score not in curve:
+        return ""
+    spread = curve.get(f"sd of {score}", [None])
+    return figure({"mean": curve[score][task], "sd": spread[task]}, decimals)
+
+
+def pairs() -> str:
+    """Return accuracy and log loss of classes that come in pairs, in both orders."""
+    body = []
+    for data, found in results("pursuit/incremental")["after each task"].items():
+        for rule, words in RULES.items():
+            forth = found.get(rule, {}).get("forth")
+            if forth is None:
+                continue
+            back = found[rule].get("back", {})
+            accuracies = forth["accuracy"]
+            before = [""] * (TASKS - len(accuracies))
+            before += [figure(each, 1) for each in accuracies[:-1]]
+            body.append(
+                [
+                    f"{data}, {words}",
+                    str(len(forth["seeds"])),
+                    *before,
+                    _after(forth, "accuracy", 1),
+                    _after(forth, "log loss", 3),
+                    _after(back, "accuracy", 1),
+                    _after(back, "log loss", 3),
+                ]
+            )
+    head = ["accuracy in % after each task", "seeds", "1", "2", "3", "4", "5", "log loss"]
+    return table([*head, "back: 5", "log loss"], body)
+
+
 missed = functools.partial(goals.missed, "pursuit")

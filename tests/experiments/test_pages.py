@@ -1,4 +1,4 @@
-"""Tables of READMEs are those of the results files."""
+"""Tables of pages are those of the results files."""
 
 import math
 
@@ -7,10 +7,10 @@ import pytest
 from experiments import pages
 
 
-@pytest.mark.parametrize("readme", pages.readmes(), ids=lambda page: page.parent.name)
-def test_tables_are_those_of_the_results(readme):
-    text = readme.read_text(encoding="utf-8")
-    assert pages.written(readme) == text, "python -m experiments.pages writes them anew"
+@pytest.mark.parametrize("page", pages.pages(), ids=lambda page: f"{page.parent.name}/{page.name}")
+def test_tables_are_those_of_the_results(page):
+    text = page.read_text(encoding="utf-8")
+    assert pages.written(page) == text, "python -m experiments.pages writes them anew"
 
 
 @pytest.mark.parametrize(
