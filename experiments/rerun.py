@@ -31,7 +31,7 @@ RUNS = {
     "pursuit/two_modes": "pursuit.two_modes",
     "forgetting/expected": "forgetting.run",
     "bfi/expected": "bfi.run",
-    "robustness/situations": "robustness.situations",
+    "robustness/situations": "robustness.situations --first 6000",
     "robustness/mixtures": "robustness.mixtures",
     "robustness/dimensions": "robustness.dimensions",
     "klfusion/margins": "klfusion.margins",

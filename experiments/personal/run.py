@@ -57,7 +57,7 @@ def run(place: harness.Place = PLACE, *, seeds: int = 99) -> dict[str, Any]:
         "goal": GOAL,
         "results": summarise(found),
         "NUTS": {name: harness.over_seeds(rows) for name, rows in sampled.items()},
-        "states": {name: states(rows) for name, rows in found.items()},
+        "states": states,
         "settings": {
             "seeds": SEEDS,
             "prior": "N(0, 1) of each coefficient; spreads as by default",
