@@ -29,7 +29,6 @@ from posterity.federation.agreement import (
 from posterity.federation.checkpoint import kept
 from posterity.federation.driver import Federation
 from posterity.federation.fitting import check_fit
-from posterity.federation.gossip import OverGraph
 from posterity.federation.keys import first_key
 from posterity.federation.remaining import TOLERANCE
 from posterity.federation.run import ROUNDS, Run
@@ -163,9 +162,6 @@ def federate(
     options |= {"personal": personal, "own": own, "on_error": on_error, "tolerance": tolerance}
     options |= {"restarts": restarts, "restart_budget": restart_budget}
     run = start(sites, model, prior, **options)
-    few = too_few_hops(run, steps)
-    if few:
-        warnings.warn(few, ConvergenceWarning, stacklevel=3)
     run = proceed(run, steps, tolerance is not None, progress=progress, checkpoint=checkpoint)
     if steps != 0 and not run.status.converged:
         done = f"The posterior has {run.status} (after {run.state.step} {run.schedule.unit})."
@@ -262,17 +258,6 @@ def start(
     if entries:
         state = schedule.learn(state, state.entries)
     return Run(federation, schedule, state, key, tolerance=tolerance or TOLERANCE)
-
-
-def too_few_hops(run: Run, steps: int | None) -> str | None:
-    """Return a warning if a walk of ``steps`` hops is too short to visit all sites of its graph."""
-    schedule = run.schedule
-    if not isinstance(schedule, OverGraph) or not 0 < (steps or 0) <= schedule.cover:
-        return None
-    return (
-        f"{steps} hops are too few: it takes {schedule.about_cover} to visit all "
-        f"{schedule.network.size} sites of this graph, and more to converge."
-    )
 
 
 def _records(
