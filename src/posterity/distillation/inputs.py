@@ -25,6 +25,10 @@ from posterity.runtime.programs import jitted
 SPREAD = 0.1  # Default noise on inputs, in standard deviations of their columns
 SHARES = Constraint("a share from 0 to 1", lambda share: 0 <= float(share) <= 1)
 
+GRIDS = Constraint(
+    "one number or more of normals a side", lambda grids: grids and all(map(COUNT.allows, grids))
+)
+
 
 class Inputs(eqx.Module):
     """A law of inputs on which a student is trained. A subclass defines :meth:`sample`; a law with
@@ -141,6 +145,7 @@ class Images(Pool):
         self, x: Any, shape: Any = None, *, plain: float = 0.25, grids: Sequence[int] = (4, 7, 14)
     ):
         SHARES.check(plain=plain)
+        GRIDS.check(grids=grids)
         x = real_numbers(x, "the images")
         shape = tuple(x.shape[1:] if shape is None else shape)
         whole = len(shape) in (2, 3) and all(map(COUNT.allows, shape))

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from posterity.arguments import NATURAL, POSITIVE, Constraint
+from posterity.arguments import NATURAL, NOT_NEGATIVE, POSITIVE, Constraint
 from posterity.arrays.keys import fold_in, plain
 from posterity.arrays.linear_algebra import one_thread
 from posterity.arrays.tree import taken
@@ -264,7 +264,7 @@ def _records(
     sites: Mapping[str, Any], weights: Mapping[str, float], names: Sequence[str]
 ) -> dict[str, Records]:
     unknown = sorted(set(weights) - set(sites))
-    if unknown or not all(math.isfinite(w) and w >= 0 for w in weights.values()):
+    if unknown or not all(map(NOT_NEGATIVE.allows, weights.values())):
         raise UsageError(
             found=f"weights {dict(weights)}",
             expected=f"finite weights, not negative, of sites among {sorted(sites)}",

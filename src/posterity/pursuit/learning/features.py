@@ -25,6 +25,9 @@ Array = np.ndarray
 
 VECTOR_WIDTH = 300
 NAME = Constraint("a text that names it", lambda name: isinstance(name, str) and name != "")
+SEED = Constraint(
+    "a whole number, from 0 to 2**32 - 1", lambda seed: NATURAL.allows(seed) and seed < 2**32
+)
 ROWS = 4096
 
 
@@ -99,7 +102,8 @@ class VectorFeatures(Features):
 
     def __post_init__(self) -> None:
         COUNT.check(columns=self.columns)
-        NATURAL.check(width=self.width, seed=self.seed)
+        NATURAL.check(width=self.width)
+        SEED.check(seed=self.seed)
         for name in ("shift", "scale"):
             given = getattr(self, name)
             try:
