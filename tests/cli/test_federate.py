@@ -261,7 +261,7 @@ def test_a_function_and_a_network_from_a_configuration(folder):
     assert float(ours.kl(exact)) < 1e-3
     net = NETWORK.replace("coupled", "net")
     Path("net.toml").write_text(
-        net + '[update]\nestimator = "variational-online-newton"\ndomain = "retract"\nrate = 0.1\n'
+        net + '[update]\nestimator = "variational-online-newton"\nrate = 0.1\n'
     )
     told = document("federate", "net.toml", code=9)["status"]
     assert told["state"] == "not converged" and told["left"] > 1e-3
@@ -303,7 +303,6 @@ def test_a_function_and_a_network_from_a_configuration(folder):
         ("[output]", '[update]\nestimator = "magic"\n[output]', 2, "update.estimator = 'magic'"),
         ("[output]", "[update]\nsamples = 3\n[output]", 2, "no update.estimator"),
         ("[output]", '[update]\nestimator = "exact"\nsamples = 3\n[output]', 2, "samples"),
-        ("[output]", '[update]\ndomain = "cut"\n[output]', 2, "domain='cut'"),
         ("[output]", "[update]\nspeed = 7\n[output]", 2, "update.speed"),
         # files
         ("north.npz", "nowhere.npz", 5, "nowhere.npz"),

@@ -13,6 +13,7 @@ import posterity
 from posterity.cli.jobs import problem_of
 from posterity.cli.options import read
 from posterity.cli.pursue import arguments_of
+from posterity.errors import UsageError
 from posterity.families import Mixture
 from posterity.models import LogisticRegression
 from posterity.pursuit import Best, Fixed, Flatness, Joint
@@ -193,3 +194,17 @@ def test_configurations_that_make_no_sense(old, new, code, words, folder):
     before = contents()
     refuse("pursue pursuit.toml", code, words)
     assert contents() == before
+
+
+@pytest.mark.parametrize("kind", ["negative-binomial", "gamma"])
+def test_arrays_need_a_dispersion(kind):
+    """Of tables it is estimated."""
+    x = np.ones((20, 1))
+    np.savez("counts.npz", x=x, y=1.0 + np.arange(20))
+    text = CONFIG.replace("sick.csv", "counts.npz").replace('target = "sick"\n', "")
+    text = text.replace('"logistic', f'"{kind}')
+    Path("pursuit.toml").write_text(text)
+    with pytest.raises(UsageError, match="no dispersion"):
+        configured()
+    Path("pursuit.toml").write_text(text.replace("[prior]", "dispersion = 0.5\n[prior]"))
+    assert configured()[0].model.dispersion == 0.5

@@ -13,7 +13,7 @@ from posterity.cli.report import Group, alarming, first, group, status_of, statu
 from posterity.cli.streams import Data, bar, verb
 from posterity.errors import ParameterError
 from posterity.federation import Run
-from posterity.federation.federate import proceed, too_few_hops
+from posterity.federation.federate import proceed
 from posterity.reporting.cautions import cautions_of_federation, notes_of_federation
 from posterity.runtime.files import write_file
 from posterity.status import Progress
@@ -113,7 +113,7 @@ def _written(settings: Settings, job: Federated, run: Run) -> Data:
         "steps": steps,
         "exact": run.exact and ledger.independent,
         "rule": run.rule,
-        "warning": too_few_hops(run, job.steps) or _way_on(run),
+        "warning": _way_on(run),
         "status": status_of(run.status),
         "sites": {
             site: {

@@ -29,6 +29,7 @@ from posterity.runtime.files import named as split_name
 from posterity.tabular.federated import arranged, robust_ledger
 from posterity.tabular.fitting import prior_of
 from posterity.tabular.multicentre import NOISE_OF_ONE, Sites
+from posterity.tabular.options import DISPERSED
 from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.records import TARGET, Table, oddities, read_sites
 from posterity.tabular.rows import Design
@@ -206,6 +207,12 @@ def _of_recipe(
             "target, as numbers."
             if kind == "network"
             else "Leave it out, or save the records as .csv files with a header.",
+        )
+    if kind.removesuffix("-regression") in DISPERSED and settings["model.dispersion"] is None:
+        raise UsageError(
+            found=f"arrays with model {kind}, and no dispersion",
+            expected="a known one, as it is estimated of tables alone",
+            fix="Pass --dispersion V, or save the records as .csv files with a header.",
         )
     return None
 
