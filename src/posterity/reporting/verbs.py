@@ -53,9 +53,6 @@ def fusion(result: Any) -> list[Markup]:
         paragraph(f"Rule: {result.rule.value}, {result.why or 'as requested'}."),
         status("The matching", result.status),
     ]
-    if result.warnings:
-        warned = [f"{capital(text)}." for text in result.warnings]
-        parts += [tag("h3", "Warnings"), bullets(warned)]
     for path, plate in result.plates.items():
         if path:
             parts.append(tag("h3", path))

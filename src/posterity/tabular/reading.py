@@ -10,7 +10,7 @@ import numpy as np
 
 from posterity.errors import StructureError, UsageError
 from posterity.families.names import some
-from posterity.runtime.text import as_row, count, listed, typed
+from posterity.runtime.text import count, listed, typed
 from posterity.tabular.options import INTERCEPT, LABELS, indicator
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.tables.numbers import value_of
@@ -41,15 +41,6 @@ class Reading:
     drop_missing: bool = False
     decimal: str | None = None
     missing: tuple[str, ...] = ()
-
-    @property
-    def flags(self) -> list[str]:
-        """The options of a command that say how the table differs, as one types them."""
-        levels = {name: as_row(own) for name, own in self.levels.items()}
-        tables = {"--rename": self.rename, "--convert": self.convert, "--category": levels}
-        pairs = ((flag, f"{name}={v}") for flag, own in tables.items() for name, v in own.items())
-        single = (("--missing", as_row(self.missing)), ("--decimal", self.decimal))
-        return [typed(flag, value) for flag, value in (*pairs, *single) if value]
 
     def renamed(self, cells: Cells) -> Cells:
         """Return the table with its columns under the recipe's names, and with empty cells for
