@@ -114,32 +114,6 @@ def test_columns_are_kept_beside_predictions(ending):
     refuse("predict n.safetensors south.csv --keep nobody -o p.csv", 4, "'nobody'")
 
 
-def rounded(scores):
-    """Return scores in ten digits: sums over other numbers of records may differ in the last."""
-    return json.loads(json.dumps(scores), parse_float=lambda text: f"{float(text):.10g}")
-
-
-@pytest.mark.parametrize("model", ["logistic", "poisson", "survival"])
-def test_several_tables_are_scored_by_site(model):
-    line, _ = MODELS[model]
-    shell(f"fit north.csv --model {model} {line} -o n.safetensors")
-    both = document(*shlex.split("evaluate n.safetensors north.csv south.csv"))
-    assert both["by"] == "site" and [*both["groups"]] == ["north", "south"]
-    for site in ("north", "south"):
-        alone = document(*shlex.split(f"evaluate n.safetensors {site}.csv"))["all"]
-        assert rounded(both["groups"][site]) == rounded(alone)
-    pd.concat([pd.read_csv(f"{site}.csv") for site in ("north", "south")]).to_csv("all.csv")
-    whole = document(*shlex.split("evaluate n.safetensors all.csv"))["all"]
-    assert rounded(both["all"]) == rounded(whole)
-    refuse("evaluate n.safetensors north.csv south.csv --by sex", 2, "--by sex")
-    refuse("evaluate n.safetensors north.csv north=south.csv", 2, "two tables of site 'north'")
-    Path("other").mkdir()
-    Path("south.csv").rename("other/north.csv")
-    refuse("evaluate n.safetensors north.csv other/north.csv", 2, "north=FILE south=FILE")
-    again = document(*shlex.split("evaluate n.safetensors north.csv south=other/north.csv"))
-    assert again["all"] == both["all"] and [*again["groups"]] == ["north", "south"]
-
-
 @pytest.mark.parametrize("model", ["logistic", "linear", "poisson"])
 def test_fit_and_federate_have_the_same_columns_by_default(model):
     target = {"logistic": "ill", "linear": "x", "poisson": "visits"}[model]

@@ -351,19 +351,6 @@ def test_survival_is_predicted_beside_what_was_seen():
     page = pages.Page("".join(evaluation.section(q, about, Path("test.csv"), 0.9)))
     (curve,) = (t for t in page.found["table"] if t["text"].startswith("Survival"))
     assert curve["text"].count("middle risk") == 30
-    # A student has the times that it learned, of which each ends an interval.
-    layers = Layers.dense(1, 2, 3)
-    weights = np.concatenate([[0.0, 0.0, -1.0, 1.0], np.zeros(3), [0.5, -0.5, 0.0, 0.0, 0.0, 0.0]])
-    student = Student(layers, weights, Head("categorical", 3))
-    about = about | {"columns": '["age"]', "times": "[5.0, 10.0]"}
-    found = predicted(student, about, Path("test.csv"), recipe=recipe_in(about), scored=True)
-    assert found.data is not None
-    chances = np.asarray(student.predict(found.data.x[:, -1:]).mean)
-    np.testing.assert_allclose(found.parts["survival_5"], 1 - chances[:, 0], atol=1e-6)
-    np.testing.assert_allclose(found.parts["survival_10"], chances[:, 2], atol=1e-6)
-    page = pages.Page("".join(evaluation.section(student, about, Path("test.csv"), 0.9)))
-    (curve,) = (t for t in page.found["table"] if t["text"].startswith("Survival"))
-    assert curve["text"].count("high risk") == 2 and "middle risk" not in curve["text"]
 
 
 # --- what is refused -----------------------------------------------------------------------------

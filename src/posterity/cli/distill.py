@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,7 @@ from posterity.status import Progress
 from posterity.tabular.pooled import teacher_of
 from posterity.tabular.predictions import table_to_predict
 from posterity.tabular.recipe import Recipe, recipe_in
-from posterity.tabular.recipe_model import TIMES, inputs_of, offset_of
+from posterity.tabular.recipe_model import inputs_of, offset_of
 from posterity.tabular.records import Table, read_inputs, reordered
 from posterity.tabular.sites import as_provenance, kept, law_of, sites_in, together
 
@@ -84,8 +83,6 @@ def distillation_of(settings: Settings) -> Distilled:
     apart = [p for p in settings.values if p.startswith(("data.", "sampler.")) and p not in reading]
     if apart:
         raise conflict(apart[0], f"the posterior '{path}'")
-    if settings["times"] and recipe is None:
-        raise conflict("--times", f"'{path}', which is no posterior of survival")
     record = {"teacher": repr(posterior), "teacher digest": about.digest, **kept(about.provenance)}
     notes = list[str]()
     if recipe is None:
@@ -98,11 +95,10 @@ def distillation_of(settings: Settings) -> Distilled:
         known = together(sites_in(about.provenance).values()).get(recipe.spread or "")
         spread = settings["model.noise_variance"] or known
         with within(f"posterior '{path}'"):
-            posterior, model, notes = teacher_of(value, recipe, spread, settings["times"] or ())
+            posterior, model, notes = teacher_of(value, recipe, spread)
         names = inputs_of(recipe)[0]
         size = len(names)
         record |= as_provenance(recipe) if like is not None else {}
-        record |= {TIMES: json.dumps(model.times)} if model.times else {}
     pool, x, more = _pool(settings, names, size, str(path), recipe)
     named = {} if pool is None else {str(settings["inputs.file"]): pool.names, str(path): names}
     return Distilled(
@@ -117,7 +113,7 @@ def distillation_of(settings: Settings) -> Distilled:
 def _check_recipe(settings: Settings, recipe: Recipe, path: Path) -> None:
     kind = settings["model.kind"]
     own = specification.full_name(recipe.model)
-    of = {"times": "survival", "model.noise_variance": "linear", "model.likelihood": "network"}
+    of = {"model.noise_variance": "linear", "model.likelihood": "network"}
     wrong = [settings.flag(p) for p, model in of.items() if settings[p] and recipe.model != model]
     wrong += [f"--model {kind}"] * (kind is not None and specification.full_name(kind) != own)
     if wrong:
