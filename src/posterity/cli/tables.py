@@ -53,8 +53,7 @@ def import_(settings: Settings) -> Data:
     if prior is not None:
         before, about = files.read_prior(prior)
         record["prior"] = about.digest
-    unused = [name for name in moments.unused if name]
-    notes = [f"columns that were not used: {', '.join(unused)}"] * bool(unused)
+    notes = [*moments.notes]
     if several:
         result: Any = of_sites(moments, table, prior=before)
         if len(result.sites) > 1:
