@@ -281,6 +281,17 @@ def test_files_are_fused_and_a_result_is_known_by_its_inputs():
     assert report(fusion).title == "A fusion of 2 sites"
 
 
+@pytest.mark.parametrize("more", [[], ["--rule", "barycenter"], ["--personal", "true"]])
+def test_a_result_is_fused_again_under_the_prior_that_was_passed(more):
+    for name, mean in (("north", 0.0), ("south", 0.1), ("prior", 0.0)):
+        law = Gaussian.from_standard([mean], [[100.0 if name == "prior" else 1.0]])
+        posterity.save(law.named(["age"]), f"{name}.safetensors")
+    inputs = ["north.safetensors", "south.safetensors"]
+    rule = more or ["--rule", "product"]
+    succeed("fuse", *inputs, "--prior", "prior.safetensors", *rule, "-o", "both.safetensors")
+    assert "the same posterior, to the last bit" in report(*inputs, "both.safetensors").html
+
+
 def test_matches_have_their_margins():
     fusion = fuse(pages.sites_of(pages.mixture()))
     page = pages.Page(report(fusion).html)
