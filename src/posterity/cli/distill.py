@@ -13,7 +13,7 @@ from posterity import distillation, models
 from posterity.artifact import provenance
 from posterity.artifact.aligned import listed, names_in
 from posterity.cli import files
-from posterity.cli.jobs import build_kind, problem_of
+from posterity.cli.jobs import problem_of
 from posterity.cli.options import Settings, conflict
 from posterity.cli.recipes import reading_of, recipe_of
 from posterity.cli.report import Group, group, status_of, status_report
@@ -52,7 +52,6 @@ KERNELS = {
 }
 KERNEL_OF = {"friction": "sghmc", "decay": "preconditioned-sgld", "floor": "preconditioned-sgld"}
 KERNEL_OPTIONS = ("step_size", "noise", *KERNEL_OF)
-STEP_SIZES = {"polynomial": distillation.Polynomial}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,8 +134,6 @@ def _of_data(settings: Settings) -> Distilled:
     x = problem.data[0]
     run = settings.table("sampler", "kernel")
     options = {name: run.pop(name) for name in KERNEL_OPTIONS if name in run}
-    if isinstance(options.get("step_size"), dict):
-        options["step_size"] = build_kind(STEP_SIZES, options["step_size"], "sampler.step_size")
     own = next((kind for name, kind in KERNEL_OF.items() if name in options), "sgld")
     kind = settings["sampler.kernel"] or (own if options else None)
     kernel = None if kind is None else build(KERNELS[kind], options, "sampler")
