@@ -86,7 +86,7 @@ def test_printed_ratios_say_what_one_more_is_of():
 def test_what_has_no_ratios_says_so():
     student = Student(Layers.dense(2, 5, 1), np.zeros(21), Head("bernoulli", 1))
     posterity.save(student, "student.safetensors")
-    refuse("show student.safetensors --ratios", 2, "--ratios of a Student")
+    refuse("show student.safetensors --ratios", 4, "a Student; posterity predict")
     shell("fit north.csv --model linear --target x --columns visits -o n.safetensors")
     refuse("show n.safetensors --ratios", 2, "linear; log or logit")
     line = "fit north.csv --model logistic --target ill --columns sex --category sex=f,m"

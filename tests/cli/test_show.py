@@ -125,9 +125,7 @@ def test_topics_networks_and_dictionaries(shown):
     assert document("show", "net.safetensors")["rows"] == []
     assert "by layer" in call("show", "net.safetensors", "--csv").stderr
     posterity.save({"a": np.zeros(3)}, "dict.safetensors")
-    assert document("show", "dict.safetensors")["content"]["type"] == "dict"
-    assert "a (3,)" in succeed("show", "dict.safetensors").stdout
-    refuse("show dict.safetensors --site a", 2, "--site a of a dict")
+    refuse("show dict.safetensors", 4, "a dict; posterity inspect FILE")
 
 
 def test_components_of_a_mixture_have_their_weights(shown):

@@ -9,12 +9,9 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from posterity.cli import files
-from posterity.cli.inspect import inspected
-from posterity.cli.inspect import report as inspect_report
 from posterity.cli.options import Settings, conflict, unwanted
 from posterity.cli.report import MOST_ROWS, Group, first, group, short
 from posterity.cli.streams import Data, plain, verb
-from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.inference.federated_effects import caveats_of
 from posterity.ledger import Ledger
 from posterity.reporting.cautions import doubts_of
@@ -35,8 +32,6 @@ PULL = (*COLUMNS, "mean", "without", "by")
 def _report(data: Data) -> Group | None:
     if data.get("csv"):
         return None
-    if "sites" not in data or "content" in data or isinstance(data["family"], dict):
-        return inspect_report(data)
     limits = (f"{100 * data['level']:g} % from", "to")
     proper = "" if data["proper"] else ", which is improper: its numbers are not defined"
     ledger = ""
@@ -84,16 +79,14 @@ def show(settings: Settings) -> Data:
         raise conflict("--ratios", "--site")
     (file,) = settings.arguments("a file")
     whole = bool(as_csv or settings["all"] or settings.as_json)
-    try:
-        posterior, about = files.read(file)
-    except (ArtifactError, StructureError):  # raised again, unless the file has other contents
-        return _printed(_without_posterior(settings), as_csv)
+    posterior, about = files.read(file)
     summary = summarise(posterior, level)
     pulls = []
     ledger = isinstance(posterior, Ledger)
     if site is not None:
         if not isinstance(posterior, Ledger):
-            raise _no_ledger(site, about.kind)
+            expected = "a ledger, which has each site's factor"
+            raise unwanted(f"--site {site}", f"of a {about.kind}", expected)
         pulls = influences(posterior, site)
     shown = summary if whole else _unsaid(summary)
     by_layer = "weights of networks are summarised by layer, not listed"
@@ -136,33 +129,16 @@ def _unsaid(summary: Summary) -> Summary:
     return dataclasses.replace(summary, tables=tuple(kept))
 
 
-def _without_posterior(settings: Settings) -> Data:
-    data = inspected(*settings.files)
-    kind = data["kind"]
-    if settings["site"] is not None:
-        raise _no_ledger(settings["site"], kind)
-    if settings["ratios"]:
-        raise unwanted("--ratios", f"of a {kind}", "a regression, which has coefficients")
-    what = "a student, which predicts: see posterity predict" if kind == "Student" else f"a {kind}"
-    notes = [f"{what}; it has no means or intervals"]
-    return {**data, "rows": [], "count": 0, "whole": True, "notes": notes}
-
-
-def _no_ledger(site: str, kind: str) -> UsageError:
-    expected = "a ledger, which has each site's factor"
-    return unwanted(f"--site {site}", f"of a {kind}", expected)
-
-
 def _printed(data: Data, as_csv: bool) -> Data:
     """Print the numbers as CSV if asked to, and return the data."""
     if not as_csv:
         return data
     columns = ROW
     rows = data["rows"]
-    if data.get("site") is not None:
+    if data["site"] is not None:
         columns = PULL
         rows = data["pulls"]
-    elif data.get("ratios") is not None:
+    elif data["ratios"] is not None:
         columns = RATIO
         rows = data["ratios"]
     cells = ([row[name] for name in columns] for row in plain(rows))
