@@ -91,23 +91,16 @@ def _check_level(settings: Settings, has_interval: bool, file: Path, what: str) 
 
 # --- commands ------------------------------------------------------------------------------------
 
-MEANS = ("entropy", "mutual_information", "variance", "noise_variance", "extrapolates")
-"""Parts of a prediction whose mean over records is reported."""
-UNITS = {"entropy": " nats", "mutual_information": " nats"}
 WANTED = "a posterior, network or student", "a file of records"
 
 
 def _report(data: Data) -> str:
     what = f"{data['kind']} in {data['file']}"
-    means = (
-        f"  mean {name.replace('_', ' ')}: {short(value)}{UNITS.get(name, '')}"
-        for name, value in data["means"].items()
-    )
     names = data["columns"]  # but not a hundred classes
     names = names if len(names) <= 12 else [*names[:4], "...", *names[-4:]]
     wrote = f"Wrote {', '.join(names)} to {data['output']}"
     said = f"Predicted {count(data['records'], 'record')} by the {what}."
-    return "\n".join([said, *means, wrote])
+    return f"{said}\n{wrote}"
 
 
 @verb(_report)
@@ -121,14 +114,12 @@ def predict(settings: Settings) -> Data:
     keep = {name: texts_of(inputs, name) for name in settings["keep"] or ()}
     found.write(output, keep)
     kept = found.kept
-    means = {n: found.parts[n][kept].mean() for n in MEANS if n in found.parts and len(kept)}
     return {
         "output": output,
         "file": file,
         "kind": kind,
         "records": len(kept),
         "columns": [*keep, *columns_of(found.parts)],
-        "means": means,
         "notes": found.notes,
     }
 
