@@ -17,7 +17,7 @@ from posterity.federation.federate import proceed
 from posterity.reporting.cautions import cautions_of_federation, notes_of_federation
 from posterity.runtime.files import write_file
 from posterity.status import Progress
-from posterity.tabular.pooled import by_default, check_coefficients, check_columns
+from posterity.tabular.pooled import check_coefficients, check_columns
 from posterity.tabular.recipe import recipe_in
 from posterity.tabular.sites import NOTES, as_provenance, said, sites_in
 
@@ -93,8 +93,6 @@ def _written(settings: Settings, job: Federated, run: Run) -> Data:
         of_file = as_provenance(recipe, facts)
         notes += said(facts)
         notes += notes_of_federation(ledger, recipe, facts)
-        if not isinstance(settings["model.personal"], dict):
-            notes += by_default(run.agreement.prior, recipe)
     written = files.write(ledger, settings.output, "federate", record | of_file)
     history = settings.path("output.history")
     if history is not None:

@@ -22,7 +22,7 @@ from posterity.families import Distribution
 from posterity.families.names import Names, some
 from posterity.federation import Run, specification
 from posterity.federation.federate import start
-from posterity.federation.specification import build, one_of
+from posterity.federation.specification import one_of
 from posterity.ledger import Ledger
 from posterity.models.tables import SPREAD
 from posterity.runtime.files import named as split_name
@@ -317,10 +317,3 @@ def _regression(settings: Settings, kind: str, sites: Sites) -> Problem:
     notes = (*sites.notes, *oddities([table.inputs], table.names))
     record = as_provenance(recipe, sites.facts)
     return Problem(kind, sites.model, prior, table.data, table.names, notes, record)
-
-
-def build_kind(kinds: Mapping[str, Any], options: Mapping[str, Any], place: str) -> Any:
-    """Make an object from a table's options; their ``kind`` selects its type."""
-    options = dict(options)
-    make = one_of(kinds, options.pop("kind", None), f"{place}.kind")
-    return build(make, options, place)

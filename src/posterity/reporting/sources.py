@@ -233,6 +233,9 @@ def _fused(inputs: Sequence[Source], result: Source | None) -> tuple[Source, lis
     weights = {k.removeprefix(start): float(v) for k, v in kept.items() if k.startswith(start)}
     if weights:
         options["weights"] = weights
+    if result is not None and "prior" in kept and isinstance(result.value, Ledger):
+        prior: Any = result.value.prior  # which has the one that was passed
+        options["prior"] = prior.coefficients if PERSONAL in kept else prior
     sites: Any = [one.value for one in inputs]
     if all(one.about is not None for one in inputs):
         sites = [
