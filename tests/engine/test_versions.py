@@ -29,7 +29,6 @@ from posterity.engine.messages import (
     Unread,
     digest_of,
 )
-from posterity.engine.refusal import Refusal
 from posterity.engine.running import Running
 from posterity.engine.signing import MESSAGE, Envelope
 from posterity.engine.store import Store
@@ -143,16 +142,6 @@ def test_a_store_of_a_release_to_come_is_refused_with_what_to_do(tmp_path):
     assert "pip install --upgrade" in refused.value.fix
 
 
-def test_a_letter_of_the_release_before_is_read_and_comes_back_as_it_was(agent):
-    content = first("letter.json")
-    letter = opened(content)
-    assert (letter.schema, letter.sender) == (1, "b")
-    assert letter.to_bytes() == Envelope.from_bytes(content).payload
-    sent = agent.receive(content)
-    assert [opened(m.content).body for m in sent] == [Acknowledgement(digest_of(content))]
-    assert (agent.inbox("b") / "old.safetensors").exists()
-
-
 def test_a_letter_of_a_schema_to_come_is_refused_by_an_answer_and_logged_once(agent):
     letter, start = newer("Hologram"), len(agent.store.log)
     state = agent.memory.own, agent.memory.notices, agent.memory.highest
@@ -251,12 +240,3 @@ def test_who_is_upgraded_sends_again_what_waited(agent):
 
 def _is_token(content: bytes) -> bool:
     return isinstance(opened(content).body, Token)
-
-
-def test_a_letter_that_says_another_schema_than_it_has_is_refused():
-    letter = opened(first("letter.json"))
-    head, _, body = letter.to_bytes().partition(b"\n")
-    for change in ({"schema": 1}, {"changes": 0}, {"release": "0.1.0"}):
-        other = as_text(json.loads(head) | change).encode() + b"\n" + body
-        with pytest.raises(Refusal, match="another encoding"):
-            Letter.from_bytes(other)

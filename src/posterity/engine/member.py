@@ -16,7 +16,6 @@ from posterity.engine.messages import (
     SCHEMAS,
     Acknowledgement,
     Answer,
-    Handover,
     Letter,
     Notice,
     Question,
@@ -165,10 +164,6 @@ class Member(Relay):
                     if refusal.reason != "retired":
                         raise  # otherwise its sender may not know of the change yet
                     step = refused(memory, refusal, digest)
-            case Handover(name, content):
-                step = Step(memory, files=((sender, body),)).logging(
-                    "file received", name=name, sender=sender, sha256=digest_of(content)
-                )
             case Answer():
                 step = self._receive_answer(memory, sender, body)
             case _:

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from posterity.artifact.artifact import from_bytes, to_bytes
 from posterity.artifact.manifest import as_text
-from posterity.engine.messages import Acknowledgement, Handover, Letter, Unread, body_of
+from posterity.engine.messages import Acknowledgement, Letter, Unread, body_of
 from posterity.engine.notices import Known, parsed
 from posterity.engine.refusal import RELEASE, Refusal, reading
 from posterity.engine.store import Change, Outgoing
@@ -240,16 +240,14 @@ LISTS = ("published", "rotations")
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """The consequences of a letter or a command. First ``files``, each with its sender, are
-    written, then ``change`` is committed; afterwards ``sent`` goes out. ``heard`` are the members
-    whose letters arrived.
+    """The consequences of a letter or a command. First ``change`` is committed, then ``sent`` goes
+    out. ``heard`` are the members whose letters arrived.
     """
 
     memory: Memory
     sent: tuple[Outgoing, ...] = ()
     entries: tuple[bytes, ...] = ()
     erase: bool = False
-    files: tuple[tuple[str, Handover], ...] = ()
     heard: frozenset[str] = frozenset()
 
     @property
@@ -279,7 +277,6 @@ class Step:
             (*sent, *later.sent),
             (*self.entries, *later.entries),
             self.erase or later.erase,
-            (*self.files, *later.files),
             self.heard | later.heard,
         )
 

@@ -33,16 +33,6 @@ class Notice:
 
 VERSION = re.compile(r"[\w.+-]{1,40}", re.ASCII)
 """The version of a release, which people are told to install."""
-FILE_NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
-"""Allowed names of files that one member sends to another."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Handover:
-    """A file that one member sends to another, such as a posterior to be fused or distilled."""
-
-    name: str
-    content: bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +64,7 @@ class Unread:
     digest: str
 
 
-Body = Token | Acknowledgement | Notice | Handover | Question | Answer | Unread | str | None
+Body = Token | Acknowledgement | Notice | Question | Answer | Unread | str | None
 """The content of a letter; for one of an unknown schema, the name of its kind, and for one that a
 replaced key signed, None."""
 
@@ -176,7 +166,7 @@ def _token(body: bytes) -> Token:
 
 
 _KINDS: dict[str, Any] = {
-    k.__name__: k for k in (Acknowledgement, Notice, Handover, Question, Answer, Unread)
+    k.__name__: k for k in (Acknowledgement, Notice, Question, Answer, Unread)
 }
 
 
@@ -188,8 +178,6 @@ def _body(kind: str, plain: dict[str, Any], content: bytes) -> Body:
     body = _KINDS[kind](**plain, **({"content": content} if "content" in fields else {}))
     if any(type(getattr(body, name)) is not of for name, of in fields.items()):
         raise TypeError("values of another kind")
-    if isinstance(body, Handover) and not FILE_NAME.fullmatch(body.name):
-        raise ValueError("a file name with other than letters, digits, '.', '-' and '_'")
     if isinstance(body, Question) and not 0 <= body.number < MOST_EPOCHS:
         raise ValueError(f"question {body.number}")
     return body
