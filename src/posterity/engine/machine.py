@@ -98,8 +98,7 @@ class Machine(Member):
         own = memory.own
         if own.epoch != token.epoch or own.answered < 0:
             return UNSEALED
-        # A store of the first form has no seal: then the number alone tells.
-        return own.answered, memory.seal or self._seal_in(token)[1]
+        return own.answered, memory.seal
 
     def _is_fenced(self, memory: Memory, token: Token) -> bool:
         """Return whether the token's epoch ended, perhaps before this site took part."""

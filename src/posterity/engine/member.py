@@ -13,7 +13,6 @@ from posterity.engine.admission import admitted
 from posterity.engine.memory import ANSWER, QUESTION, RESTING, TOKEN, Memory, Step, refused
 from posterity.engine.messages import (
     SCHEMA,
-    SCHEMAS,
     Acknowledgement,
     Answer,
     Letter,
@@ -46,7 +45,7 @@ class Member(Relay):
             raise Refusal.of(found, expected, "membership", fix)
         digests = {"terms": self.terms.digest, "numbers": self.terms.agreement.digest}
         rotations = self.terms.changes or memory.rotations  # an empty store has none
-        apart = {site: form for site, form in memory.apart.items() if form[1] not in SCHEMAS}
+        apart = {site: form for site, form in memory.apart.items() if form[1] != SCHEMA}
         return dataclasses.replace(memory, **digests, rotations=rotations, apart=apart)
 
     def under(self, memory: Memory) -> Self:

@@ -155,13 +155,10 @@ class Memory:
 
     def met(self, letter: Letter) -> Self:
         """Return the memory after a member's letter, which may not be read, or say so of others."""
-        form = [letter.release, letter.schema]
         others = dict(self.apart)
         if isinstance(letter.body, Unread | str):
-            others[letter.sender] = form
-        elif (
-            letter.release and others.get(letter.sender) != form
-        ):  # it is back with another release
+            others[letter.sender] = [letter.release, letter.schema]
+        elif letter.release:  # it has this schema now, too
             others.pop(letter.sender, None)
         return self if others == self.apart else dataclasses.replace(self, apart=others)
 
@@ -219,23 +216,21 @@ class Memory:
                 epoch, sequence, independent = own["entry"]
                 own["entry"] = Entry(epoch, sequence, parts.get("factor"), independent)
             kept = {p.removeprefix(NOTICE): r for p, r in rows.items() if p.startswith(NOTICE)}
-            # In the first form a line comes before each.
-            known = {p: parsed(row.content.rpartition(b"\n")[2]) for p, row in kept.items()}
+            known = {p: parsed(row.content) for p, row in kept.items()}
             return cls(
                 SiteState(**own),
                 passed=parts.get("passed"),
                 notices=known,
                 absent=frozenset(head["absent"]),
-                **{name: tuple(head.get(name, ())) for name in LISTS},
+                **{name: tuple(head[name]) for name in LISTS},
                 outbox={p: row for p, row in rows.items() if not p.startswith(NOTICE)},
-                **{name: head[name] for name in PLAIN if name in head},
+                **{name: head[name] for name in PLAIN},
             )
 
 
 PLAIN = ("highest", "seal", "refusals", "starts", "seen", "terms", "numbers", "barred", "apart")
 LISTS = ("published", "rotations")
-"""Parts of a memory that are stored as they are, and as lists; stores of the first form lack some.
-"""
+"""Parts of a memory that are stored as they are, and as lists."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -70,11 +70,7 @@ replaced key signed, None."""
 
 
 SCHEMA = 2
-"""Schema of letters that are written."""
-SCHEMAS = range(1, SCHEMA + 1)
-"""Schemas of letters that are read."""
-FIRST = {"schema": 1, "release": "0.1.0", "changes": 0}
-"""Fields that letters of the first schema lack, with their values."""
+"""Schema of letters that are written and read."""
 Seen = tuple[int, int, str, int]
 NOTHING_SEEN: Seen = (0, 0, "", -1)
 
@@ -109,8 +105,7 @@ class Letter:
         content = plain.pop("content", b"")
         if isinstance(self.body, Token):
             content = dumps(self.body)
-        fields = HEAD if self.schema > 1 else HEAD.keys() - FIRST
-        head = {field: getattr(self, field) for field in fields}
+        head = {field: getattr(self, field) for field in HEAD}
         head |= {"kind": type(self.body).__name__, "body": plain}
         return as_text(head).encode() + b"\n" + content
 
@@ -120,11 +115,11 @@ class Letter:
         encode one in another way.
         """
         line, _, body = content.partition(b"\n")
-        head = FIRST | read_json(line, "head of a letter")
+        head = read_json(line, "head of a letter")
         with reading("a letter", "a letter of a site"):
             kind = head.pop("kind")
             plain = head.pop("body")
-            is_read = head["schema"] in SCHEMAS
+            is_read = head["schema"] == SCHEMA
             fields = HEAD if is_read else ALWAYS
             wrong = any(type(head[field]) is not HEAD[field] for field in fields)
             if wrong or not VERSION.fullmatch(head["release"]):
