@@ -235,9 +235,6 @@ class NormalWishart(NormalPrecision):
         spread = size / self.mean_precision + quadratic(wishart.mean, gap)
         return (wishart.expected_log_determinant() - spread - size * LOG_2PI) / 2
 
-    def plugged_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
-        return log_normal(x[..., None, :] - self.mean, self.wishart.mean)
-
     def observed(self, x: Float[Real, "n d"], weights: Float[Real, "n k"]) -> Self:
         count = weights.sum(0)
         np_ = namespace(weights, x).np
