@@ -117,7 +117,8 @@ def test_bounded_variables_are_mapped_and_the_map_is_kept(tmp_path: Any) -> None
     posterity.save(q, tmp_path / "q.safetensors")
     again = posterity.load(tmp_path / "q.safetensors")
     assert again == q and again.names == q.names
-    table = from_samples(np.exp(logs / 4), support={"s": "positive"}, names=["s", "t"])
+    s, t = np.exp(logs / 4).T
+    table = from_samples({"s": s, "t": t}, support={"s": "positive"})
     assert table.posterior.event_shape == {"s": (), "t": ()}
     whole = from_samples(np.exp(logs), support="positive", names=["s", "t"])
     assert whole.posterior.event_shape == (2,) and whole.posterior.names == ("s", "t")
@@ -232,6 +233,7 @@ COPY = np.column_stack([FINE["a"], FINE["b"], FINE["a"] - FINE["b"][:, 1]])
         (RNG.normal(size=(50, 2)), {"chains": "third"}, UsageError, "chains='third'"),
         (RNG.normal(size=50), {"chains": "first"}, StructureError, r"expected \(chains, draws"),
         (FINE, {"support": {"c": "positive"}}, UsageError, r"supports for \['c'\]"),
+        (ONES, {"support": {"a": "positive"}}, UsageError, "array as a dictionary by name"),
         (FINE, {"support": {"a": "positive"}}, ParameterError, "'a' outside of the support"),
         (FINE, {"support": {"a": "between"}}, UsageError, "support of 'a'='between'"),
         (FINE, {"support": {"a": "simplex"}}, StructureError, "shape"),

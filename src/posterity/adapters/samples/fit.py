@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from posterity.adapters.samples.checks import Checks, FitLimits, diagnostics_of, sentences
@@ -12,7 +12,6 @@ from posterity.adapters.samples.relabel import members_of
 from posterity.adapters.samples.variables import (
     EVENT,
     Variable,
-    variable,
     variables_of,
     with_supports,
 )
@@ -82,8 +81,7 @@ def from_samples(
             ``"unit"`` (between zero and one), ``"simplex"`` or ``"positive-definite"``. The
             law is then that of ``f(u)`` for Gaussian ``u``, a :class:`Transformed`. For NumPyro's
             MCMC the model determines it.
-        names: names of the coordinates of an array, or replacements of the variables' own. If
-            ``support`` is by name, each column of an array is a variable.
+        names: names of the coordinates of an array, or replacements of the variables' own.
         chains: number of chains that are concatenated along the first axis; or ``"first"`` for
             arrays (chains, n, ...), ``"second"`` for (n, chains, ...). None: an array of three
             axes is (chains, n, d), all else one chain, unless it has more than three times as many
@@ -135,15 +133,6 @@ def from_samples(
     if plate:
         return _plate(variables, family, notes, limits)
     FAMILY.check(family=family)
-    if (
-        isinstance(support, Mapping)
-        and names is not None
-        and len(variables) == 1
-        and not variables[0].name
-    ):
-        values = variables[0].values
-        variables = [variable(name, values[..., i], "first") for i, name in enumerate(names)]
-        names = None
     variables = with_supports(variables, support)
     made = block(variables, family, names, components)
     return _warned(SampleFit(made.law, diagnostics_of([made], notes), family, limits))

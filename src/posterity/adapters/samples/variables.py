@@ -112,7 +112,8 @@ def with_supports(variables: Sequence[Variable], asked: Any) -> list[Variable]:
     strange = [name for name in asked if name not in known]
     if strange:
         raise UsageError(
-            found=f"supports for {some(strange)}", expected=f"variables among {some(known)}"
+            found=f"supports for {some(strange)}",
+            expected=f"variables among {some(known)}; columns of an array as a dictionary by name",
         )
     return [on(v, asked[v.name]) if v.name in asked else v for v in variables]
 
