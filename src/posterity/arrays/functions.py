@@ -71,10 +71,6 @@ class Namespace:
             inverse = np.linalg.inv(np.where(none, np.nan, matrices))
         return (inverse + np.swapaxes(inverse, -1, -2)) / 2
 
-    def solve(self, matrices: Real, columns: Real) -> Real:
-        """``matrices⁻¹ columns`` for (..., d, d) and columns (..., d, k)."""
-        return np.linalg.solve(matrices, columns)
-
     def solve_lower(self, factors: Real, columns: Real) -> Real:
         """``factors⁻¹ columns`` for lower triangular (..., d, d) and columns (..., d, k)."""
         return np.linalg.solve(factors, columns)

@@ -122,9 +122,6 @@ class JaxNamespace(Namespace):
     trigamma = staticmethod(trigamma)
     cholesky = staticmethod(cholesky)
 
-    def solve(self, matrices: Real, columns: Real) -> Real:
-        return inverse(matrices) @ columns
-
     def solve_vectors(self, matrices: Real, vectors: Real) -> Real:
         return (inverse(matrices) @ vectors[..., None])[..., 0]
 

@@ -362,12 +362,12 @@ class Gaussian(AnyGaussian):
 
     def retract(self, direction: Self, rate: Number) -> Self:
         """Retract with the length of ``D`` relative to ``Λ``: ``sqrt(tr((Λ⁻¹ D)²))``."""
-        xp = self.xp
         np_ = self.xp.np
         mean = self.mean
+        covariance = self.covariance
         slope = direction.precision_mean - direction.precision @ mean
-        relative = xp.solve(self.precision, direction.precision)
-        moved = xp.solve_vectors(self.precision, slope)
+        relative = covariance @ direction.precision
+        moved = covariance @ slope
         deviations = np_.sqrt(np_.maximum((slope * moved).sum(), 0.0))
         length = np_.sqrt(np_.maximum((relative * relative.T).sum(), 0.0))
         rate = trusted_rate(rate, np_.maximum(length, deviations / self.longest_move))
