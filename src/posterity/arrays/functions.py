@@ -71,10 +71,6 @@ class Namespace:
             inverse = np.linalg.inv(np.where(none, np.nan, matrices))
         return (inverse + np.swapaxes(inverse, -1, -2)) / 2
 
-    def solve_lower(self, factors: Real, columns: Real) -> Real:
-        """``factors⁻¹ columns`` for lower triangular (..., d, d) and columns (..., d, k)."""
-        return np.linalg.solve(factors, columns)
-
     def inverse_lower(self, factors: Real) -> Real:
         """``factors⁻¹`` for lower triangular (..., d, d); of one large matrix by LAPACK, which
         takes a sixth of the time of a solution.

@@ -137,9 +137,6 @@ class JaxNamespace(Namespace):
     def inverse_lower(self, factors: Real) -> Real:
         return inverse_lower(factors)
 
-    def solve_lower(self, factors: Real, columns: Real) -> Real:
-        return inverse_lower(factors) @ columns
-
     def iterate(self, step: Callable[[Any], Any], state: PyTree, times: int) -> Any:
         return jax.lax.fori_loop(0, times, lambda _, carry: step(carry), state)
 
