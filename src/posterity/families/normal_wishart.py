@@ -148,7 +148,7 @@ class NormalWishart(NormalPrecision):
         parts = self.unflatten(vector)
         xp = namespace(vector)
         precision = -2 * parts["scatter"]
-        mean = xp.solve_vectors(precision, parts["precision_mean"])
+        mean = xp.solve_positive(precision, parts["precision_mean"])
         kappa = self.own_size / (-2 * parts["mean_precision"] - quadratic(precision, mean))
         marginal = self.wishart
         wishart = marginal.with_mean_parameters(
