@@ -81,10 +81,6 @@ def test_what_is_agreed_on_is_said_in_words(sites):
         ("site pass-over a --site z", 5, "pass over"),
         ("site audit a", 2, "output.file"),
         ("site result a -o out.safetensors", 5, "no posterior yet"),
-        ("site send a nothing --to b", 5, "nothing"),
-        ("site send a prior.safetensors", 2, "no to"),
-        ("site send a prior.safetensors --to z", 5, "'z'"),
-        ("site send a prior.safetensors --to a", 5, "'a'"),
         ("federation new -o f.toml", 2, "prior.file"),
         ("federation new --prior prior.safetensors -o f.toml", 2, "no name"),
         ("federation new federation.toml", 2, "output.file"),
@@ -121,16 +117,6 @@ def test_commands_work_on_the_store_where_no_agent_runs(sites):
     assert gone["forgotten"] == ["a"] and not gone["counted"]
     fail(5, "site", "forget", sites / "a", "--yes")
     fail(5, "site", "begin", sites / "a")
-
-
-def test_files_for_others_wait_in_the_outbox(sites):
-    document("site", "send", sites / "a", sites / "prior.safetensors", "--to", "b")
-    assert document("site", "status", sites / "a")["waiting"] == {"b": 1}
-    (sites / "a name").write_text("with a space")
-    fail(2, "site", "send", sites / "a", sites / "a name", "--to", "b")
-    (sites / "large").write_bytes(bytes(2**26))
-    fail(2, "site", "send", sites / "a", sites / "large", "--to", "b")
-    assert document("site", "status", sites / "a")["waiting"] == {"b": 1}
 
 
 def test_an_audit_has_the_log_and_its_checkpoint(sites):

@@ -286,13 +286,12 @@ class Gaussian(AnyGaussian):
 
     def _kl(self, other: Self) -> Float[Real, "*batch"]:
         """Return the divergence, centred and by Cholesky factors (bishop2006, exercise 2.13)."""
-        xp = namespace(self.precision, other.precision)
-        mine = self._factor
+        logdet = namespace(self.precision, other.precision).logdet
         theirs = other._factor
-        ratio = xp.solve_lower(mine, theirs)  # tr(Λ' Λ⁻¹) = ||L⁻¹ L'||²
+        ratio = self._inverse_factor @ theirs  # tr(Λ' Λ⁻¹) = ||L⁻¹ L'||²
         eigenvalue_excess = (ratio**2).sum((-2, -1)) - ratio.shape[-1]
         distance = quadratic(other.precision, self.mean - other.mean)
-        return (eigenvalue_excess - xp.logdet(theirs) + xp.logdet(mine) + distance) / 2
+        return (eigenvalue_excess - logdet(theirs) + logdet(self._factor) + distance) / 2
 
     def sample(self, key: KeyArray, shape: Shape = ()) -> Float[Real, "*shape d"]:
         """Draw ``m + L⁻ᵀ ε`` with ``L`` the Cholesky factor of the precision."""
