@@ -23,6 +23,10 @@ _SILENT = (
     f"{FINITE}, and says how far out they lie, so that fused in one shot these records may hardly "
     "count: federate, or pass a smaller --prior-sd at every site"
 )
+_TOLD_APART = (
+    "the columns separate the classes perfectly: only the prior keeps coefficients finite, and a "
+    "Gaussian is a rough approximation of this posterior"
+)
 
 
 def notes_of_prior(
@@ -78,12 +82,35 @@ def cautions(
         yield from notes_of_skewness(names, posterior.covariance, third)
     targets = y.reshape(len(y), -1)
     label = targets[:, 0]
-    found = [*notes_of_levels(recipe, x, label, alike)]
+    found = [*_of_target(recipe, x, targets, posterior.mean, alike)]
     yield from found
     if not found and recipe.model in (*LABELS, *COUNTS, "survival"):
         yield from notes_of_separation(recipe, names, x, label)
     if recipe.model == "poisson" and not recipe.robust:
         yield from notes_of_dispersion(x, targets, posterior.mean)
+
+
+def _of_target(
+    recipe: Recipe, x: np.ndarray, targets: np.ndarray, mean: np.ndarray, alike: str
+) -> Iterator[str]:
+    """Yield notes on targets (n, k) of one kind, levels without a record, and complete separation;
+    of labels with an offset or weights, the second column is the offset.
+    """
+    y: Any = targets[:, 0]
+    none = [*notes_of_levels(recipe, x, y, alike)]
+    yield from none
+    if none:
+        return
+    told = False
+    if recipe.model == "multinomial":
+        size = len(recipe.inputs())
+        odds = x[:, :size] @ mean.reshape(-1, size).T
+        told = (np.insert(odds, 0, 0.0, axis=1).argmax(1) == y).all()
+    if recipe.model == "logistic":
+        predictor = x @ mean + targets[:, 1:2].sum(1)
+        told = (np.where(y > 0, 1.0, -1.0) * predictor > 0).all()
+    if told:
+        yield _TOLD_APART
 
 
 def notes_of_levels(recipe: Recipe, x: np.ndarray, y: np.ndarray, alike: str) -> Iterator[str]:
