@@ -243,6 +243,7 @@ COPY = np.column_stack([FINE["a"], FINE["b"], FINE["a"] - FINE["b"][:, 1]])
         ({"a": ONES}, {"plate": True, "support": "positive"}, UsageError, "'support'.*logarithms"),
         ({"a": ONES}, {"plate": True, "names": ["x", "y"]}, UsageError, "'names'.*plate=True"),
         ((FINE["a"], FINE["a"]), {}, UsageError, "draws as tuple"),
+        ([FINE["a"], FINE["a"]], {}, UsageError, "draws as list"),
         ({"a": FINE}, {}, StructureError, "'a'"),
         (RNG.normal(size=(50, 1)) * 1e200, {}, ParameterError, "beyond 1e"),
         ("draws.csv", {}, UsageError, "draws as str"),

@@ -13,6 +13,7 @@ from posterity import (
     Dirichlet,
     Gamma,
     Gaussian,
+    Ledger,
     Mixture,
     Plate,
     PosterityError,
@@ -179,3 +180,16 @@ def test_copies_of_a_site_are_warned_of() -> None:
     with pytest.warns(UserWarning, match="sites 'a' and 'b' hold the same posterior"):
         twins = fuse([gamma_ledger("a", 2.5), gamma_ledger("b", 2.5)], rule="product")
     np.testing.assert_allclose(twins.posterior.shape, 4.0)  # type: ignore[attr-defined]
+
+
+def test_sites_closer_than_chance_are_warned_of() -> None:
+    rng, prior = np.random.default_rng(0), Gaussian.from_standard(np.zeros(3), 100 * np.eye(3))
+    sites = {}
+    for name in "abc":
+        near = Gaussian.from_standard(1 + 0.1 * rng.normal(size=3), 0.01 * np.eye(3))
+        sites[name] = Ledger.of_site(name, prior=prior, posterior=near)
+    fuse(sites)  # without a warning
+    copy = Gaussian.from_standard(sites["a"].posterior.mean + 1e-4, 0.01 * np.eye(3))
+    sites["d"] = Ledger.of_site("d", prior=prior, posterior=copy)
+    with pytest.warns(UserWarning, match="sites 'a' and 'd' hold nearly the same posterior"):
+        fuse(sites)

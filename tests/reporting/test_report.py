@@ -18,6 +18,7 @@ from posterity.distillation import Head, Student
 from posterity.errors import ArtifactError, FusionWarning, StructureError, UsageError
 from posterity.families.layers import Layers
 from posterity.federation.state import Visit
+from posterity.reporting.cautions import doubts_of
 from posterity.reporting.charts import Axis, ticks
 from posterity.reporting.markup import shown, visible
 from posterity.reporting.sources import Source
@@ -472,3 +473,13 @@ def test_a_student_that_a_table_does_not_suit_is_refused():
     Path("test.csv").write_text("age,ill\n50,1\n60,0\n")
     with pytest.raises(StructureError, match=r"'dose'.*'test.csv'.*the student"):
         report("student.safetensors", data="test.csv")
+
+
+def test_dependent_factors_of_a_batch_are_shown_without_doubts() -> None:
+    prior = Gaussian.from_standard(np.zeros((2, 2)), np.broadcast_to(np.eye(2), (2, 2, 2)))
+    ledger = Ledger(prior)
+    for number in range(3):
+        law = Gaussian.from_standard(np.full((2, 2), 9.0 * number), np.tile(np.eye(2), (2, 1, 1)))
+        ledger = ledger.update(f"site {number}", law)
+    assert not ledger.independent and list(doubts_of(ledger, {})) == []
+    assert "site 2" in report(ledger).html

@@ -28,7 +28,7 @@ from posterity.runtime.sharing import SharedMap
 
 WALKS = 32
 """Number of walks over which the hops to all sites are averaged."""
-LONGEST = 1 << 15
+LONGEST = 1 << 17
 """Largest number of hops of these walks."""
 _BEGINNING: dict[str, Any] = {"sequence": 0, "previous": None, "answered": {}}
 """State of a new epoch: the token's sequence number, its ``previous``, and each site's answers."""
@@ -162,10 +162,12 @@ class OverGraph(Schedule):
         tokens = np.arange(WALKS)
         state = WalkState(tokens % self.network.size, np.full(WALKS, NOWHERE))
         visited = np.zeros((WALKS, self.network.size), bool)
+        left = np.full(WALKS, self.network.size)
         hops = 0
         for _ in range(LONGEST):
+            left -= ~visited[tokens, state.position]
             visited[tokens, state.position] = True
-            late = int(np.count_nonzero(~visited.all(1)))
+            late = int(np.count_nonzero(left))
             if not late:
                 break
             hops += late

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 
 from posterity.errors import UsageError
 from posterity.families.names import some
@@ -120,8 +121,8 @@ class _Twice(NamedTuple):
 
 
 def counted_twice(sites: Sites, level: float) -> _Twice | None:
-    """Return what is in two sites: data of one site; the same posterior to the last bit, unless
-    that has a chance of ``level``; or None.
+    """Return what is in two sites: data of one site; the same posterior, to the last bit or closer
+    than by a chance of ``level``; or None.
     """
     if sites.shared is not None:
         contributor, first, second = sites.shared
@@ -135,7 +136,9 @@ def counted_twice(sites: Sites, level: float) -> _Twice | None:
         pairs.append(_Twice(SAME_POSTERIOR, min(twin, name), max(twin, name)))
         if sites.ledgers.isdisjoint((twin, name)):
             return pairs[-1]._replace(certain=True)
-    return pairs[0]._replace(further=len(pairs) - 1) if pairs else None
+    if pairs:
+        return pairs[0]._replace(further=len(pairs) - 1)
+    return _nearly_same(sites, level)
 
 
 def _may_coincide(sites: Sites, name: str, level: float) -> bool:
@@ -157,3 +160,34 @@ def _may_coincide(sites: Sites, name: str, level: float) -> bool:
         return False
     chance = -np.log(4 * np.pi * np.maximum(np.sort(counts)[:-1], 1 / (4 * np.pi))).sum() / 2
     return bool(chance + np.log(math.comb(len(sites.names), 2)) > np.log(level))
+
+
+def _nearly_same(
+    sites: Sites, level: float, *, near: float = 0.05, learnt: float = 1.0
+) -> _Twice | None:
+    """Return two Gaussian posteriors that are closer than those of independent records can be, as
+    those of one table in two units, or None.
+
+    They are compared if their means are ``near`` each other, in deviations, and if records moved
+    the prior by more than the nats ``learnt``: what is left of it would be common to both. Twice
+    their divergence is about chi-squared, with a degree of freedom per coordinate.
+    """
+    block: Any = next(iter(sites.blocks.values()), None)
+    single = len(sites.blocks) == 1 and isinstance(block, Block) and not block.plate
+    if not single or not block.members.gaussian:
+        return None
+    laws: Any = block.members
+    names = np.array(block.names)
+    order = np.lexsort((names, laws.mean[:, 0]))
+    deviations = np.sqrt(laws.marginal_variance)[order[1:]]
+    close = (np.abs(np.diff(laws.mean[order], axis=0)) <= near * deviations).all(1)
+    for place in np.flatnonzero(close):
+        one, other = np.sort(order[place : place + 2])
+        apart = float(laws[one].kl(laws[other]))
+        chance = len(order) ** 2 / 2 * scipy.special.gammainc(laws.own_size / 2, max(apart, 0.0))
+        known = block.priors.own[one] >= 0
+        informed = not known or float(laws[one].kl(block.priors.at(np.array([one]))[0])) > learnt
+        if chance < level and informed:
+            what = f"nearly the same posterior ({apart:.1g} nats apart)"
+            return _Twice(what, *np.sort(names[[one, other]]).tolist())
+    return None

@@ -249,14 +249,16 @@ def _ordered(
 
 def _numbered(parts: list[Part]) -> list[Part]:
     """Return parts by the numbers in their names, convolutions first. Raises UsageError if names
-    have none, or two have the same.
+    have none, two have the same, or layers of a kind differ in more than their numbers.
     """
 
     def place(part):
         return len(part.shape) < 4, [int(digits) for digits in re.findall(r"\d+", part.path)]
 
     places = [place(part) for part in parts]
-    numbered = all(numbers for _, numbers in places)
+    stems = {(len(part.shape) < 4, re.sub(r"\d+", "", part.path)) for part in parts}
+    alike = len(stems) == len({dense for dense, _ in stems})
+    numbered = alike and all(numbers for _, numbers in places)
     if len(parts) > 1 and not (numbered and all(places.count(own) == 1 for own in places)):
         raise UsageError(
             found=f"layers {[part.path for part in parts]}, whose names do not number them",

@@ -67,7 +67,9 @@ def doubts_of(
     """
     posterior: Any = ledger.posterior
     independent = ledger.independent
-    if not posterior.gaussian or (posterior.diagonal and not independent):
+    if not posterior.gaussian or posterior.batch_shape:
+        return
+    if posterior.diagonal and not independent:
         return
     prior: Any = ledger.prior
     silent = expected_distance(ledger, facts).silent

@@ -174,6 +174,8 @@ def variables_of(
         return _table(draws if package == "pandas" else draws.draws_pd(), chains), []
     if isinstance(draws, str | bytes | tuple) or draws is None:
         raise _unknown(draws)
+    if isinstance(draws, list) and any(hasattr(part, "shape") for part in draws):
+        raise _unknown(draws)  # variables or chains
     if isinstance(draws, Mapping):
         if not draws or unfit(list(draws)):
             raise _unknown(draws)
