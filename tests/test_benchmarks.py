@@ -150,9 +150,9 @@ def test_problems_are_what_their_shape_says(family):
 def test_full_plan_covers_the_goals():
     full = fusion.full(limit=1, threads=1)
     aims = {(c.peer, c.shape.sites, c.shape.components): c.goal for c in full.compared if c.goal}
-    wanted = {("klfusion-40", 10, 10): 4000, ("klfusion", 10, 10): 1000, ("spahm", 10, 10): 4}
+    wanted = {("klfusion-40", 10, 10): 2000, ("klfusion", 10, 10): 700, ("spahm", 10, 10): 4}
     assert aims == wanted
-    assert full.targets[0] == fusion.Target(Shape("NormalWishart", 1000, 50, 10), 1.0)
+    assert full.targets[0] == fusion.Target(Shape("NormalWishart", 1000, 50, 10), 0.8)
     assert full.ladder.shapes[-1] == full.top.shape
     ranges = {(s.factor, s.base.family): (s.values[0], s.values[-1]) for s in full.series}
     assert ranges["sites", "NormalWishart"] == (5, 5000)
