@@ -35,7 +35,7 @@ from experiments import provenance
 from posterity.arrays.tree import leaves
 from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact import digest
-from posterity.artifact.artifact import from_bytes, to_bytes
+from posterity.artifact.artifact import from_bytes
 from posterity.engine import admission, log, member, messages
 from posterity.engine.agent import Agent
 from posterity.engine.agreement import Terms
@@ -43,7 +43,7 @@ from posterity.engine.audit import audit_certificate, audit_log
 from posterity.engine.log import Tree, TreeHead, key_name
 from posterity.engine.machine import UNSEALED, Machine
 from posterity.engine.memory import RESTING, TOKEN, Memory, Step
-from posterity.engine.messages import Handover, Letter, Notice
+from posterity.engine.messages import Letter, Notice
 from posterity.engine.notices import read
 from posterity.engine.refusal import Refusal
 from posterity.engine.signing import MESSAGE, Envelope, PrivateKey
@@ -351,8 +351,6 @@ class World:
         stay = [site for site in SITES if site not in self.gone and site in self.agents]
         site, other = map(str, self.rng.choice(stay, 2, replace=False))
         if what == "forget":
-            file = Handover("file", to_bytes(PRIOR))
-            self.act(site, lambda a: a.command(lambda m: a.machine.hand_over(m, other, file)))
             self.forget(site)
             self.begin(other)
         elif what == "disk":
@@ -596,8 +594,6 @@ class World:
                 body = Letter.from_bytes(Envelope.from_bytes(message.content).payload).body
                 if isinstance(body, Token) and body.epoch[0] <= last:
                     raise Violation(f"{site} still sends what holds the factor of {name}")
-                if isinstance(body, Handover) and site in memory.gone:
-                    raise Violation(f"{site} was forgotten, and still sends a file")
                 held += [read(self.terms, body.content)] if isinstance(body, Notice) else []
             if any(known.epoch is not None and known.epoch[0] <= last for known in held):
                 raise Violation(f"{site} keeps a notice of what holds the factor of {name}")

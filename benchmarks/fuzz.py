@@ -42,7 +42,7 @@ from posterity.cli.deployment import read_site, read_terms
 from posterity.engine.agent import Agent
 from posterity.engine.log import Tree, TreeHead, continues
 from posterity.engine.memory import Step
-from posterity.engine.messages import Answer, Handover, Notice, Question
+from posterity.engine.messages import Answer, Notice, Question
 from posterity.engine.running import Running
 from posterity.engine.signing import MESSAGE, STATEMENT, Envelope, Statement
 from posterity.engine.store import Store
@@ -157,9 +157,7 @@ class Fuzz:
             case _:
                 if m.happens(0.2):
                     document = json.loads(head)
-                    names = {"name": m.one(("a", "../a", "a" * 200, "", 3, "a\n"))}
-                    named = isinstance(letter.body, Handover)
-                    document["body"] = names if named else m.document(document["body"])
+                    document["body"] = m.document(document["body"])
                     head = as_text(document).encode("utf-8", "surrogatepass")
                 payload = head + b"\n" + self._body(m, letter.body, body)
         kind = STATEMENT if m.happens(0.02) else MESSAGE
@@ -172,8 +170,6 @@ class Fuzz:
             return self._parts(m, content)
         if isinstance(body, Notice):
             return self._statement(m, content)
-        if isinstance(body, Handover) and m.happens(0.5):
-            return m.artifact(PRIOR)
         return m.content(content)
 
     def _parts(self, m: Mutator, content: bytes) -> bytes:

@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.faults import KEYS, PRIOR, SITES
-from posterity.artifact.artifact import to_bytes
 from posterity.engine.agreement import Terms
 from posterity.engine.log import Tree
 from posterity.engine.machine import Machine
 from posterity.engine.memory import Memory, Step
-from posterity.engine.messages import Handover, Letter, Notice
+from posterity.engine.messages import Letter, Notice
 from posterity.engine.notices import read
 from posterity.engine.signing import Envelope
 from posterity.engine.star import Server
@@ -51,11 +50,10 @@ class World:
         self.walk("a", lambda machine, memory: machine.begin(memory))
         self.walk("c", lambda machine, memory: machine.start(memory))
         if kind == "coins":
-            tree, file = Tree([b"one"]), Handover("posterior.safetensors", to_bytes(PRIOR))
+            tree = Tree([b"one"])
             for _ in range(2):
                 tree.append(b"another")
                 self.walk("b", lambda machine, memory: machine.checkpoint(memory, tree))
-            self.walk("b", lambda machine, memory: machine.hand_over(memory, "c", file))
         self.walk("d", lambda machine, memory: machine.forget(memory))
 
     def walk(self, site: str, act: Callable[[Any, Memory], Step], most: int = 600) -> None:

@@ -8,10 +8,9 @@ import numpy as np
 from experiments.gfvl.problem import COIN_PRIOR, GRAPHS, LEAVER, Array, Effort, Sites, coins
 from experiments.gfvl.report import Curve, estimate, significant
 from experiments.gfvl.simulate import Leave, Simulation, simulate
-from experiments.gfvl.walks import expected_cover_time, expected_hitting_time
+from experiments.gfvl.walks import cover_times, expected_cover_time, expected_hitting_time
 from posterity import Beta
 from posterity.graphs import MetropolisHastings
-from posterity.graphs.times import cover_times
 from posterity.models import BetaBernoulli
 
 WALK = MetropolisHastings()
@@ -72,9 +71,9 @@ def times(effort: Effort) -> dict[str, Any]:
         usual = {"repetitions": effort.times}
         all_sites = cover_times(network, WALK, key=key, **usual)
         one_site = cover_times(network, WALK, key=other, sites=[LEAVER], **usual)
-        hitting = expected_hitting_time(network, WALK, LEAVER)
+        hitting = expected_hitting_time(network, LEAVER)
         found[name] = {
-            "cover time": _compared(all_sites, expected_cover_time(network, WALK)),
+            "cover time": _compared(all_sites, expected_cover_time(network)),
             "unlearning time": _compared(one_site, hitting),
             "unlearning time, in figure 5's walks": _compared(removal_times(name, effort), hitting),
         }

@@ -106,7 +106,7 @@ def network(
     rate = _SLOW if temperature == 1.0 else _SLOWER
 
     def update(steps: int) -> LocalUpdate:
-        options = {"rate": rate, "temperature": temperature, "domain": "retract"}
+        options = {"rate": rate, "temperature": temperature}
         return LocalUpdate(VariationalOnlineNewton(DRAWS), steps=steps, **options)
 
     few = 4 if short else 1

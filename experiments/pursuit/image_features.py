@@ -6,13 +6,14 @@ task, with deformed copies of images, to learn from again.
 """
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
 import numpy as np
 from scipy.ndimage import gaussian_filter, map_coordinates
 
-from posterity.pursuit.learning.features import Features, digest_of, rectified
+from posterity.pursuit.learning.features import Features, digest_of
 
 Array = np.ndarray
 WIDTH = 1500
@@ -57,7 +58,19 @@ class ImageFeatures(Features):
         """Gradients channel by channel, then random units of them."""
         planes = np.moveaxis(x.reshape(*x.shape[:3], -1), -1, 0)
         found = [oriented_gradients(plane, self.cells, self.directions) for plane in planes]
-        return rectified(np.concatenate(found, 1), self.width, self.seed, slope=2.0, offset=0.5)
+        gradients = np.concatenate(found, 1)
+        if not self.width:
+            return gradients
+        weights, offsets = units(gradients.shape[1], self.width, self.seed)
+        return np.maximum(gradients @ (np.float32(2.0) * weights) + np.float32(0.5) * offsets, 0)
+
+
+@functools.lru_cache(maxsize=8)
+def units(inputs: int, width: int, seed: int) -> tuple[Array, Array]:
+    """Weights (inputs, width) of random units, and their offsets."""
+    rng = np.random.RandomState(seed)  # frozen by NumPy: the same numbers in every release
+    weights = rng.standard_normal((inputs, width)) / math.sqrt(inputs)
+    return weights.astype(np.float32), rng.standard_normal(width).astype(np.float32)
 
 
 def oriented_gradients(images: Array, cells: int, directions: int) -> Array:

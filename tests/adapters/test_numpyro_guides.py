@@ -1,4 +1,4 @@
-"""Laplace approximations against closed forms, and laws as NumPyro's parameters and priors."""
+"""Laplace approximations against closed forms."""
 
 import functools
 from typing import Any
@@ -9,21 +9,8 @@ import numpy as np
 import pytest
 
 import posterity
-from posterity.adapters.numpyro import from_guide, to_numpyro
-from posterity.errors import ParameterError, StructureError
-from posterity.families import (
-    Beta,
-    DiagonalGaussian,
-    Dirichlet,
-    Gamma,
-    Gaussian,
-    Mixture,
-    NormalGamma,
-    Plate,
-    Product,
-    Transformed,
-)
-from posterity.families.supports import PositiveNumbers
+from posterity.adapters.numpyro import from_guide
+from posterity.errors import ParameterError
 
 numpyro: Any = pytest.importorskip("numpyro", reason="numpyro is not installed: the extra numpyro")
 dist: Any = pytest.importorskip("numpyro.distributions")
@@ -94,39 +81,3 @@ def test_a_guides_own_curvature_that_is_none() -> None:
     guide, params = begun("AutoLaplaceApproximation", flat)
     with pytest.raises(ParameterError, match="not positive definite"):
         from_guide(guide, params)
-
-
-ONE = np.array([0.3, 0.7])
-LAWS: dict[str, tuple[Any, Any]] = {
-    "gaussian": (Gaussian.from_standard([1.0, 2.0], [[2.0, 0.5], [0.5, 1.0]]), ONE),
-    "diagonal": (DiagonalGaussian.from_standard([1.0, 2.0], [2.0, 0.5]), ONE),
-    "gamma": (Gamma.from_standard(2.0, 3.0), 0.4),
-    "beta": (Beta.from_standard(2.0, 3.0), 0.4),
-    "dirichlet": (Dirichlet.from_standard([2.0, 3.0]), ONE),
-    "plate": (Plate(Gamma.from_standard(np.array([2.0, 3.0]), np.ones(2))), ONE),
-    "mixture": (
-        Mixture.from_standard([1.0, 3.0], DiagonalGaussian.from_standard(np.eye(2), np.eye(2) + 1)),
-        ONE,
-    ),
-    "log-normal": (
-        Transformed.from_standard(
-            DiagonalGaussian.from_standard([0.0, 1.0], [1.0, 2.0]), PositiveNumbers((2,))
-        ),
-        ONE,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", list(LAWS))
-def test_densities_are_those_of_numpyro(name: str) -> None:
-    law, z = LAWS[name]
-    theirs = jax.jit(lambda z: to_numpyro(law).log_prob(z))(z)
-    ours = law.log_prob((z, None) if isinstance(law, Plate) else z)
-    assert np.isclose(float(theirs), float(ours), rtol=1e-5)
-
-
-def test_products_and_what_is_refused() -> None:
-    found = to_numpyro(Product(a=Gamma.from_standard(2.0, 3.0), b=Beta.from_standard(1.0, 1.0)))
-    assert set(found) == {"a", "b"}
-    with pytest.raises(StructureError, match="of one array"):
-        to_numpyro(NormalGamma.from_standard([0.0], [1.0], [1.0], [1.0]))

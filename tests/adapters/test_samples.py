@@ -117,7 +117,8 @@ def test_bounded_variables_are_mapped_and_the_map_is_kept(tmp_path: Any) -> None
     posterity.save(q, tmp_path / "q.safetensors")
     again = posterity.load(tmp_path / "q.safetensors")
     assert again == q and again.names == q.names
-    table = from_samples(np.exp(logs / 4), support={"s": "positive"}, names=["s", "t"])
+    s, t = np.exp(logs / 4).T
+    table = from_samples({"s": s, "t": t}, support={"s": "positive"})
     assert table.posterior.event_shape == {"s": (), "t": ()}
     whole = from_samples(np.exp(logs), support="positive", names=["s", "t"])
     assert whole.posterior.event_shape == (2,) and whole.posterior.names == ("s", "t")
@@ -204,6 +205,7 @@ def test_what_a_family_leaves_out_is_warned_of() -> None:
 # --- what is refused -----------------------------------------------------------------------------
 
 FINE = {"a": RNG.normal(size=50), "b": RNG.normal(size=(50, 2))}
+ONES = RNG.normal([1.0, 9.0], 0.1, (50, 2))
 NAN = {**FINE, "b": np.where(np.arange(100).reshape(50, 2) == 31, np.nan, FINE["b"])}
 COPY = np.column_stack([FINE["a"], FINE["b"], FINE["a"] - FINE["b"][:, 1]])
 
@@ -231,11 +233,18 @@ COPY = np.column_stack([FINE["a"], FINE["b"], FINE["a"] - FINE["b"][:, 1]])
         (RNG.normal(size=(50, 2)), {"chains": "third"}, UsageError, "chains='third'"),
         (RNG.normal(size=50), {"chains": "first"}, StructureError, r"expected \(chains, draws"),
         (FINE, {"support": {"c": "positive"}}, UsageError, r"supports for \['c'\]"),
+        (ONES, {"support": {"a": "positive"}}, UsageError, "array as a dictionary by name"),
         (FINE, {"support": {"a": "positive"}}, ParameterError, "'a' outside of the support"),
         (FINE, {"support": {"a": "between"}}, UsageError, "support of 'a'='between'"),
         (FINE, {"support": {"a": "simplex"}}, StructureError, "shape"),
         (FINE, {"family": "cauchy"}, UsageError, "family='cauchy'"),
         (FINE, {"family": "mixture", "components": 0}, UsageError, "components=0"),
+        (FINE, {"components": 3}, UsageError, "'components'.* beside family='gaussian'"),
+        ({"a": ONES}, {"plate": True, "support": "positive"}, UsageError, "'support'.*logarithms"),
+        ({"a": ONES}, {"plate": True, "names": ["x", "y"]}, UsageError, "'names'.*plate=True"),
+        ((FINE["a"], FINE["a"]), {}, UsageError, "draws as tuple"),
+        ([FINE["a"], FINE["a"]], {}, UsageError, "draws as list"),
+        ({"a": FINE}, {}, StructureError, "'a'"),
         (RNG.normal(size=(50, 1)) * 1e200, {}, ParameterError, "beyond 1e"),
         ("draws.csv", {}, UsageError, "draws as str"),
         (None, {}, UsageError, "draws as NoneType"),
@@ -285,6 +294,9 @@ def test_what_is_no_plate_says_why():
     alike = rng.normal(0.0, 1.0, (2, 400, 2))
     with pytest.raises(StructureError, match="deviations apart"):
         from_samples({"mu": alike}, chains="first", plate=True)
+    still = {"mu": np.array([0.0, 9.0]) + alike / 10, "x": np.ones(alike.shape)}
+    with pytest.raises(ParameterError, match=r"\['x'\] that do not vary"):
+        from_samples(still, chains="first", plate=True)
     with pytest.raises(StructureError, match="first axis"):
         from_samples({"mu": alike, "sigma": alike[..., 0]}, chains="first", plate=True)
     with pytest.raises(UsageError, match="family"):

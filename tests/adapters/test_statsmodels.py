@@ -273,6 +273,13 @@ def test_overlapping_classes_with_large_errors_pass() -> None:
     assert np.sqrt(q.covariance[3, 3]) > 10  # it is looked at, and let through
 
 
+def test_large_counts_of_an_unfinished_fit_take_no_memory() -> None:
+    counts = DATA.visits.where(DATA.index > 0, 10**15)
+    results = quiet(sm.GLM(counts, X, family=sm.families.Poisson()).fit, maxiter=1)
+    with pytest.warns(ConvergenceWarning):
+        from_results(results)
+
+
 def test_an_unfinished_fit_is_warned_of() -> None:
     with pytest.warns(TheirConvergenceWarning):
         results = sm.Logit(DATA.ill, X).fit(disp=0, maxiter=2)

@@ -167,28 +167,6 @@ def test_products_of_squares_are_squares_of_gradients(torch: Any, name: str, whi
     np.testing.assert_allclose(np.concatenate([b.precision for b in q.blocks.values()]), at)
 
 
-def test_a_base_model_is_the_prior_s_mean(torch: Any) -> None:
-    """A state dict in half precision; where the data say nothing weights stay at the base."""
-    torch.manual_seed(0)
-    base = torch.nn.Linear(2, 3).bfloat16()
-    known = {name: value.float().clone() for name, value in base.state_dict().items()}
-    module = torch.nn.Linear(2, 3)
-    module.load_state_dict(known)
-    x = torch.zeros(3, 2)
-    with torch.no_grad():
-        module.bias[:] = 0.0
-    y = np.array([0, 1, 2])
-    task: Any = dict(likelihood="classification", prior_precision=50.0)
-    q = from_module(module, x, y, prior_mean={**base.state_dict(), "bias": module.bias}, **task)
-    np.testing.assert_allclose(q.blocks["weight"].mean, known["weight"].numpy().reshape(-1))
-    np.testing.assert_allclose(q.blocks["weight"].precision, 50.0)
-    ledger = to_ledger(
-        module, "north", x, y, prior_mean={**base.state_dict(), "bias": module.bias}, **task
-    )
-    prior: Any = ledger.prior
-    np.testing.assert_array_equal(prior.blocks["weight"].mean, known["weight"].numpy().reshape(-1))
-
-
 def test_full_covariances_are_those_of_jax(torch: Any) -> None:
     module, f = network(torch)
     q = from_module(module, X, labels(f), curvature="full", **CLASSES)

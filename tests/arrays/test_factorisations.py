@@ -21,12 +21,8 @@ PAIRS = {
         lambda a: XP.solve_positive(a, VECTOR),
         lambda a: jnp.linalg.solve(a, VECTOR),
     ),
-    "solve_vectors": (
-        lambda a: XP.solve_vectors(a, VECTOR),
-        lambda a: jnp.linalg.solve(a, VECTOR),
-    ),
-    "solve_lower": (
-        lambda a: XP.solve_lower(jnp.tril(a), a),
+    "inverse_lower": (
+        lambda a: XP.inverse_lower(jnp.tril(a)) @ a,
         lambda a: jnp.linalg.solve(jnp.tril(a), a),
     ),
 }

@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 from cli.commands import call, document, fail, refuse, succeed
-from scipy import stats
 
 import posterity
 from posterity.artifact import provenance
@@ -16,12 +15,8 @@ from posterity.cli import options
 from posterity.cli.distill import distillation_of
 from posterity.distillation import Box, Draws, Langevin, Mixup, Perturbed, Pool, Student, online
 from posterity.distillation.sampling.kernels import SGHMC
-from posterity.distillation.sampling.schedules import Polynomial
 from posterity.families import Gamma, Gaussian, Mixture, Network
 from posterity.networks import Layers
-from posterity.tabular.recipe import Recipe
-from posterity.tabular.recipe_model import survival_of
-from posterity.tabular.scores import log_of_moments
 
 LAYERS = Layers.dense(2, 3, 2)
 DISTILL = "distill net.safetensors -o s.safetensors --inputs pool.npz"
@@ -62,7 +57,7 @@ variance = [1.0, 0.5, 0.25]
 [sampler]
 kernel = "sghmc"
 friction = 0.2
-step_size = {kind = "polynomial", a = 1e-3, b = 10}
+step_size = 1e-3
 noise = "normal"
 chains = 3
 batch_size = 10
@@ -219,8 +214,6 @@ REGRESSIONS = {
     "poisson": "--target count --exposure years --offset off",
     "negative-binomial": "--target count --exposure years --dispersion 0.7",
     "gamma": "--target time --dispersion 0.5",
-    "survival": "--target time --event event --cuts 0.5,2",
-    "survival of a Weibull hazard": "--target time --event event --hazard weibull --offset off",
 }
 """Models, and the flags of their fits."""
 
@@ -250,26 +243,18 @@ def regressions(tmp_path_factory):
 @pytest.mark.parametrize("model", REGRESSIONS)
 def test_a_student_listens_to_what_the_posterior_itself_predicts(regressions, model):
     """Averages over draws of a teacher, beside those that `predict` has by quadrature."""
-    file, times = regressions / f"{model}.safetensors", {}
-    if "Weibull" in model:
-        times = {"times": ["0.3", "1", "4"]}
-    said = {"inputs.file": str(regressions / "t.csv"), **times}
+    file = regressions / f"{model}.safetensors"
+    said = {"inputs.file": str(regressions / "t.csv")}
     job = distillation_of(options.read("distill", said, None, [file]))
     x, stack = job.teacher.x, job.teacher.posterior.sample(jax.random.key(1), (4000,))
     head, drawn = job.teacher.head(x), Draws(job.teacher.model, stack, samples=1000)
     found = drawn.predict(x)
-    flag = ["--times", "0.3,1,4"] if times else []
-    succeed("predict", file, regressions / "t.csv", "-o", "ledger.json", *flag)
+    succeed("predict", file, regressions / "t.csv", "-o", "ledger.json")
     wanted = {k: np.array(v) for k, v in json.loads(Path("ledger.json").read_text()).items()}
     if head.likelihood == "categorical":
         chances = found.mean
-        if model.startswith("survival"):
-            wanted = {k: v for k, v in wanted.items() if k.startswith("survival")}
-            found = survival_of({"mean": chances}, [*map(float, range(chances.shape[1] - 1))])
-            pairs = zip(list(found.values())[1:], wanted.values(), strict=True)
-        else:
-            pairs = [(chances[:, k], wanted[f"p{k}"]) for k in range(3)]
-            pairs += [(found.mutual_information, wanted["mutual_information"])]
+        pairs = [(chances[:, k], wanted[f"p{k}"]) for k in range(3)]
+        pairs += [(found.mutual_information, wanted["mutual_information"])]
         for own, theirs in pairs:
             np.testing.assert_allclose(own, theirs, atol=4 * 0.5 / 4000**0.5)
         return
@@ -308,59 +293,37 @@ def test_a_mixture_of_posteriors_teaches_in_any_order_and_what_sites_have_alone_
     assert (abs(found - wanted["mean"]) < 5 * np.sqrt(wanted["variance"] / 4000)).all()
     line = f"fit {regressions}/t.csv --columns age --target ill --model logistic --own intercept"
     succeed(*line.split(), "--site", "t", "-o", "own.safetensors")
+    line = f"fit {regressions}/t.csv --columns age --target time --model survival --event event"
+    succeed(*line.split(), "-o", "hazard.safetensors")
+    line = f"distill hazard.safetensors -o s.safetensors --inputs {regressions}/t.csv"
+    refuse(line, 2, "a student of survival; posterity predict")
     line = f"distill own.safetensors -o s.safetensors --inputs {regressions}/t.csv"
     refuse(line, 2, "unseen sites; own.safetensors; --site-column")
 
 
-@pytest.mark.parametrize("model", ["poisson", "survival of a Weibull hazard"])
-def test_a_student_predicts_from_raw_tables_and_goes_out(regressions, model):
+def test_a_student_predicts_from_raw_tables_and_goes_out(regressions):
     """However little it has learned: what it learns from is the test before this one's."""
     onnx = pytest.importorskip("onnx")
-    file, pool = regressions / f"{model}.safetensors", regressions / "t.csv"
-    times = ["--times", "1,0.3,1"] if model.startswith("survival") else []
-    line = ["distill", file, "-o", "s.safetensors", "--inputs", pool, "--steps", 5, *times]
-    last = ["off"] if times else ["off+log(years)"]
-    columns = ["intercept"] * (not times) + ["age", "dose", "sex[m]", *last]
+    file, pool = regressions / "poisson.safetensors", regressions / "t.csv"
+    line = ["distill", file, "-o", "s.safetensors", "--inputs", pool, "--steps", 5]
+    columns = ["intercept", "age", "dose", "sex[m]", "off+log(years)"]
     assert document(*line, code=9)["columns"] == columns
     succeed("predict", "s.safetensors", pool, "-o", "p.json")
     predicted = {k: np.array(v) for k, v in json.loads(Path("p.json").read_text()).items()}
     text = [row.split(",") for row in pool.read_text().splitlines()]
     raw = {name: np.array(own) for name, *own in zip(*text, strict=True)}
     number = lambda name: raw[name].astype(float)
-    shift = number("off") + (0.0 if times else np.log(number("years")))
+    shift = number("off") + np.log(number("years"))
     x = [(number("age") - 60) / 10, number("dose"), 1.0 * (raw["sex"] == "m"), shift]
-    x = np.column_stack([np.ones(60), *x][bool(times) :])
+    x = np.column_stack([np.ones(60), *x])
     student = posterity.load("s.safetensors").predict(x)
-    if times:
-        later = 1 - np.cumsum(student.mean, 1)
-        survival = ["survival_0.3", "survival_1"]
-        assert list(predicted) == ["log_cumulative_hazard", *survival, "extrapolates"]
-        np.testing.assert_allclose(predicted["survival_1"], later[:, 1], rtol=1e-6)
-        hazard = np.exp(predicted["log_cumulative_hazard"])
-        np.testing.assert_allclose(np.exp(-hazard), later[:, 1], rtol=1e-6)
-        refuse(f"predict s.safetensors {pool} -o q.csv --times 2", 2, "--times; it learned those")
-    else:
-        np.testing.assert_allclose(predicted["mean"], student.mean[:, 0], rtol=1e-6)
+    np.testing.assert_allclose(predicted["mean"], student.mean[:, 0], rtol=1e-6)
     evaluated = document("evaluate", "s.safetensors", pool)
-    scores = evaluated["all"]
-    assert {"concordance" if times else "log_score"} <= scores.keys()
-    assert any("concordance alone" in note for note in evaluated["notes"]) == bool(times)
-    assert "log_score" not in scores or not times
+    assert "rmse" in evaluated["all"] and "log_score" not in evaluated["all"]
+    assert any("no log score" in note for note in evaluated["notes"])
     succeed("export", "s.safetensors", "-o", "s.onnx")
     known = {entry.key: entry.value for entry in onnx.load("s.onnx").metadata_props}
     assert json.loads(known["columns"]) == columns
-    assert known.get("times") == ("[0.3, 1.0]" if times else None)
-
-
-def test_a_count_s_log_score_is_of_a_law_of_its_moments():
-    y, mean, variance = np.arange(5.0), np.full(5, 1.3), np.full(5, 0.2)
-    of = lambda model, noise: log_of_moments(
-        Recipe(model, "y"), {"mean": mean, "variance": variance, "noise_variance": noise}, y + 1
-    )
-    size = 1.3**2 / 0.2
-    assert np.allclose(of("poisson", mean), stats.nbinom.logpmf(y + 1, size, size / (size + 1.3)))
-    assert np.allclose(of("poisson", mean - 0.2), stats.poisson.logpmf(y + 1, 1.3))
-    assert np.allclose(of("gamma", variance), stats.gamma.logpdf(y + 1, size / 2, scale=0.4 / 1.3))
 
 
 def test_a_network_of_values_learns_its_noise_unless_it_is_known(folder):
@@ -407,7 +370,7 @@ def test_a_configuration_says_all_there_is(folder):
     job = configured("network.toml")
     teacher = job.teacher
     assert isinstance(teacher, Langevin)
-    assert teacher.kernel == SGHMC(Polynomial(a=1e-3, b=10), friction=0.2, noise="normal")
+    assert teacher.kernel == SGHMC(1e-3, friction=0.2, noise="normal")
     assert (teacher.chains, teacher.thin, teacher.burn_in) == (3, 2, 7)
     assert teacher.target.batch_size == 10
     assert teacher.layers == Layers.dense(2, 4, 3, 3, activation="tanh")
@@ -483,7 +446,6 @@ def test_a_constant_column_is_not_perturbed(folder):
             "['dose'] missing; ['height'] unknown",
         ),
         ("distill logistic.toml logit.safetensors", 2, "data.file and the posterior"),
-        ("distill net.safetensors -o s.safetensors --times 1", 2, "no posterior of survival"),
     ],
 )
 def test_refusals(line, code, words, folder):
@@ -501,8 +463,7 @@ def test_refusals(line, code, words, folder):
         ("intercept = true", "hidden = [3]", 2, "model.hidden"),
         ("variance = 4.0", "", 2, "prior.variance"),
         ("chains = 8", "kernel = 'sgld'\nfriction = 0.1", 2, "friction; [sampler]"),
-        ("chains = 8", "step_size = {a = 1}", 2, "sampler.step_size.kind"),
-        ("chains = 8", 'step_size = {kind = "polynomial"}', 2, "[sampler.step_size]"),
+        ("chains = 8", "step_size = {a = 1}", 2, "sampler.step_size; a positive number"),
         ("noise = 0.5", 'kind = "box"\nlow = 0', 2, "[inputs]; high"),
         ("noise = 0.5", 'kind = "box"\nlow = 0\nhigh = 0', 3, "box; [inputs]"),
         ("noise = 0.5", 'file = "other.csv"', 4, "no column 'dose'; ['age', 'height']"),
@@ -534,10 +495,3 @@ def test_inspect_and_diff_know_a_student(folder):
     assert "2-3 relu-2" in text and "categorical" in text and "0: Dense" in text
     for pair in ("student.safetensors net.safetensors", "student.safetensors student.safetensors"):
         refuse(f"diff {pair}", 4, "a Student; posterity predict")
-
-
-def test_chances_of_survival_too_small_for_a_difference_from_one():
-    found = survival_of({"mean": np.array([[1.0, 1e-20, 1e-25]])}, [1.0, 2.0])
-    np.testing.assert_allclose(
-        [found["survival_1"], found["survival_2"]], [[1e-20], [1e-25]], rtol=1e-4
-    )

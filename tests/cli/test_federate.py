@@ -200,23 +200,6 @@ def test_columns_of_few_values_are_alike_by_chance(folder, distinct, noted):
     assert any("the same 60 records" in note for note in notes) == noted
 
 
-def test_a_site_of_other_noise_is_noted(folder):
-    rng = np.random.default_rng(7)
-    for site, noise in {"a": 1.0, "b": 1.0, "c": 1.2, "d": 8.0}.items():
-        x = rng.normal(size=60)
-        rows = [f"{one},{2 * one + noise * rng.standard_t(4)}" for one in x]
-        Path(f"{site}.csv").write_text("\n".join(["x,y", *rows]))
-    line = "federate --target y --model linear --intercept -o out.safetensors"
-    words = "the noise variance of site 'd' is "
-    for sites in ("abc", "abcd"):
-        notes = document(*" --site ".join([line, *(f"{s}={s}.csv" for s in sites)]).split())[
-            "notes"
-        ]
-        assert [words in note for note in notes] == [False, True][: len(notes)]
-        assert len(notes) == len(sites) - 2
-        Path("out.safetensors.checkpoint").unlink()
-
-
 def test_paths_are_relative_to_the_configuration_and_priors_may_be_ledgers(folder):
     Path("sub").mkdir()
     document("federate", "gossip.toml")
@@ -261,7 +244,7 @@ def test_a_function_and_a_network_from_a_configuration(folder):
     assert float(ours.kl(exact)) < 1e-3
     net = NETWORK.replace("coupled", "net")
     Path("net.toml").write_text(
-        net + '[update]\nestimator = "variational-online-newton"\ndomain = "retract"\nrate = 0.1\n'
+        net + '[update]\nestimator = "variational-online-newton"\nrate = 0.1\n'
     )
     told = document("federate", "net.toml", code=9)["status"]
     assert told["state"] == "not converged" and told["left"] > 1e-3
@@ -303,7 +286,6 @@ def test_a_function_and_a_network_from_a_configuration(folder):
         ("[output]", '[update]\nestimator = "magic"\n[output]', 2, "update.estimator = 'magic'"),
         ("[output]", "[update]\nsamples = 3\n[output]", 2, "no update.estimator"),
         ("[output]", '[update]\nestimator = "exact"\nsamples = 3\n[output]', 2, "samples"),
-        ("[output]", '[update]\ndomain = "cut"\n[output]', 2, "domain='cut'"),
         ("[output]", "[update]\nspeed = 7\n[output]", 2, "update.speed"),
         # files
         ("north.npz", "nowhere.npz", 5, "nowhere.npz"),

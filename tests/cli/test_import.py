@@ -99,6 +99,17 @@ def test_lines_that_make_no_sense_leave_nothing_behind(line, code, words):
     refuse(line, code, words)
 
 
+def test_limits_alone_are_said_to_be_those_of_a_normal_law():
+    Path("t.csv").write_text("name,estimate,2.5 %,97.5 %\nage,1,0,2\n")
+    notes = document("import", "t.csv", "-o", "n.safetensors")["notes"]
+    assert len(notes) == 1 and "normal 95 % intervals" in notes[0]
+    Path("v.csv").write_text("name,age\nage,0.2\n")  # of ten degrees of freedom
+    assert (
+        document("import", "t.csv", "--covariance", "v.csv", "-o", "n.safetensors")["notes"] == []
+    )
+    assert posterity.load("n.safetensors").marginal_variance == pytest.approx([0.2])
+
+
 def test_a_pipe_is_not_waited_for():
     os.mkfifo("pipe.csv")
     assert "pipe" in fail(5, "import", "pipe.csv", "-o", "n.safetensors")["found"]

@@ -67,6 +67,12 @@ def test_no_option_of_one_value_is_taken_twice(verb):
             assert f"expected {option.kind.metavar}, once" in result.stderr
 
 
+def test_a_list_is_the_only_value_of_its_option():
+    line = ["fit", "a.csv", "--columns", "age", "--columns", '["bmi"]']
+    result = call(*line)
+    assert result.exit_code == 2 and "expected NAME,NAME, once" in result.stderr
+
+
 def test_flags_go_before_the_file(folder):
     document("federate", "gossip.toml")
     whole = posterity.load("shared.safetensors")

@@ -208,6 +208,13 @@ def test_hazards_of_a_sites_own():
     found = document("evaluate", "f.safetensors", "t.csv", "--site-column", "site")["all"]
     alone = document("evaluate", "n.safetensors", "t.csv", "--site-column", "site")["all"]
     assert abs(found["log_score"] - alone["log_score"]) < 0.02
+    # Curves of a report, as its scores, have the hazards of the table's site.
+    put("unseen.csv", lives(2, 150))
+    pages = [posterity.report("f.safetensors", data=f"{name}.csv").html for name in ("n", "unseen")]
+    (seen, _, _), (unseen, _, _) = (
+        page.partition("Predicted</th>")[2].partition("</table>") for page in pages
+    )
+    assert seen and seen != unseen
 
 
 def test_a_priors_file_and_other_units_are_one_regression_of_all_records():

@@ -234,9 +234,9 @@ def test_what_is_shown_of_a_federation_is_the_law_of_its_population(folder):
     assert pulls[0]["mean"] == pytest.approx(data["rows"][0]["mean"])
     printed = csv.DictReader(succeed("show", "f.safetensors", "--csv").stdout.splitlines())
     np.testing.assert_allclose([float(row["sd"]) for row in printed], sd, rtol=0.01)
-    document("export", "f.safetensors", "--ratios", "-o", "r.csv")
-    with Path("r.csv").open() as file:
-        (row,) = csv.DictReader(file)
+    (row,) = csv.DictReader(
+        succeed("show", "f.safetensors", "--ratios", "--csv").stdout.splitlines()
+    )
     assert float(row["high"]) == pytest.approx(np.exp(data["rows"][1]["high"]))
     succeed("report", "f.safetensors", "-o", "f.html")
     words = Path("f.html").read_text()
@@ -264,18 +264,20 @@ def test_a_model_of_one_set_of_coefficients_has_no_column_of_sites(folder):
     refuse("predict f.safetensors h1.csv -o q.csv --site-column x", 2, "--site-column; --by")
 
 
-def test_a_spread_whose_prior_is_that_of_a_default_is_noted(folder):
+def test_the_prior_of_a_spread_is_a_quarter_of_a_default(folder):
     """A quarter of 10 with a link, also for an intercept."""
     tables = hospitals(40, lambda rng, f: (rng.random(len(f)) < expit(f)).astype(int))
     alone = "\n".join(f"{x},0" for x in tables["h1"][0])
     Path("h1.csv").write_text(f"x,y\n{alone}\n")
     sites = [word for site in SITES for word in ("--site", f"{site}={site}.csv")]
     line = "--model logistic --target y --intercept --personal intercept -o g.safetensors"
-    data = document("federate", *sites, *line.split())
-    assert "(2.5 for 'intercept')" in data["notes"][-1]
+    document("federate", *sites, *line.split())
+    prior = posterity.load("g.safetensors").prior
+    assert np.exp(prior.log_spread.mean) == pytest.approx([2.5])
     line = "--model linear --target y --intercept --personal true --prior-sd intercept=2"
-    data = document("federate", *sites, *line.split(), "-o", "h.safetensors")
-    assert "(2.5e+05 for 'x')" in data["notes"][-1]
+    document("federate", *sites, *line.split(), "-o", "h.safetensors")
+    prior = posterity.load("h.safetensors").prior
+    assert np.exp(prior.log_spread.mean) == pytest.approx([0.5, 2.5e5])
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,10 @@ import posterity
 from posterity.cli.jobs import problem_of
 from posterity.cli.options import read
 from posterity.cli.pursue import arguments_of
+from posterity.errors import UsageError
 from posterity.families import Mixture
 from posterity.models import LogisticRegression
-from posterity.pursuit import Best, Fixed, Flatness, Joint
+from posterity.pursuit import Joint
 
 pytestmark = pytest.mark.filterwarnings("ignore:The posterior has not converged:UserWarning")
 
@@ -31,7 +32,6 @@ variance = 4.0
 [pursuit]
 base = "diagonal"
 components = 2
-schedule = 1.0
 polish = "none"
 attempts = 2
 finalists = 1
@@ -69,7 +69,7 @@ def test_pursuing_is_what_the_library_does(folder):
     assert isinstance(problem.model, LogisticRegression)
     target = Joint(problem.model, problem.prior, problem.data)
     found = posterity.pursue(
-        target, "diagonal", key=jax.random.key(2), components=2, schedule=Fixed(1.0), polish=None,
+        target, "diagonal", key=jax.random.key(2), components=2, polish=None,
         attempts=2, finalists=1, samples=256,
     )  # fmt: skip
     saved = posterity.load("out.safetensors")
@@ -130,36 +130,18 @@ def test_an_interrupted_pursuit_goes_on_to_the_same_mixture(folder, monkeypatch)
     assert not checkpoint.exists() and not list(Path().glob("*.tmp"))
 
 
-@pytest.mark.parametrize(
-    "said, temper",
-    [
-        ("1.7", Fixed(1.7)),
-        ("2", Fixed(2.0)),
-        ('"best"', Best()),
-        ('{kind = "best", values = [0.7, 1.0]}', Best((0.7, 1.0))),
-        ('{kind = "fixed", value = 0.5}', Fixed(0.5)),
-        ('"flatness"', Flatness()),
-        ('{kind = "flatness", share = 0.2}', Flatness(0.2)),
-    ],
-)
-def test_rules_by_name(said, temper, folder):
-    Path("pursuit.toml").write_text(CONFIG.replace("schedule = 1.0", f"schedule = {said}"))
-    assert configured()[1]["schedule"] == temper
+def test_a_pursued_network_is_written(folder):
+    """Its columns are inputs, and no names of its weights."""
+    changed = CONFIG.replace('"logistic-regression"', '"network"\nhidden = [2]')
+    Path("pursuit.toml").write_text(changed.replace("components = 2", "components = 1"))
+    data = document("pursue", "pursuit.toml", code=9)
+    about = posterity.inspect("out.safetensors").provenance
+    assert json.loads(about["inputs"]) == data["columns"] == ["age", "dose"]
 
 
-def test_a_schedule_and_everything_else(folder):
-    schedule = 'schedule = {kind = "schedule", values = [1.0, 0.8]}\n'
-    changed = CONFIG.replace("schedule = 1.0", schedule).replace('"none"', '"end"')
-    Path("pursuit.toml").write_text(changed)
-    _, arguments = configured()
-    temper = arguments.pop("schedule")
-    assert [temper.values(t, np.zeros(1)) for t in (1, 2, 3, 9)] == [
-        (1.0,),
-        (0.8,),
-        (0.8,),
-        (0.8,),
-    ]
-    assert arguments == {
+def test_options_are_the_verbs_arguments(folder):
+    Path("pursuit.toml").write_text(CONFIG.replace('"none"', '"end"'))
+    assert configured()[1] == {
         "base": "diagonal",
         "components": 2, "polish": "end", "attempts": 2, "finalists": 1,
         "samples": 256,
@@ -172,17 +154,6 @@ def test_a_schedule_and_everything_else(folder):
 @pytest.mark.parametrize(
     "old, new, code, words",
     [
-        ("schedule = 1.0", "schedule = -1.0", 2, "pursuit.schedule"),
-        ("schedule = 1.0", 'schedule = "warm"', 2, "pursuit.schedule.kind = 'warm'; flatness"),
-        ("schedule = 1.0", "schedule = {share = 0.1}", 2, "no pursuit.schedule.kind"),
-        (
-            "schedule = 1.0",
-            'schedule = {kind = "best", values = []}',
-            2,
-            "table [pursuit.schedule]",
-        ),
-        ("schedule = 1.0", 'schedule = {kind = "best", share = 1}', 2, "share; [pursuit.schedule]"),
-        ("schedule = 1.0", 'schedule = {kind = "schedule", values = [0]}', 2, "a positive number"),
         ("variance = 4.0", "", 2, "prior.variance"),
         ('file = "out.safetensors"', "", 2, "output.file"),
     ],
@@ -193,3 +164,17 @@ def test_configurations_that_make_no_sense(old, new, code, words, folder):
     before = contents()
     refuse("pursue pursuit.toml", code, words)
     assert contents() == before
+
+
+@pytest.mark.parametrize("kind", ["negative-binomial", "gamma"])
+def test_arrays_need_a_dispersion(kind):
+    """Of tables it is estimated."""
+    x = np.ones((20, 1))
+    np.savez("counts.npz", x=x, y=1.0 + np.arange(20))
+    text = CONFIG.replace("sick.csv", "counts.npz").replace('target = "sick"\n', "")
+    text = text.replace('"logistic', f'"{kind}')
+    Path("pursuit.toml").write_text(text)
+    with pytest.raises(UsageError, match="no dispersion"):
+        configured()
+    Path("pursuit.toml").write_text(text.replace("[prior]", "dispersion = 0.5\n[prior]"))
+    assert configured()[0].model.dispersion == 0.5

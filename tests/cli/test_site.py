@@ -81,10 +81,6 @@ def test_what_is_agreed_on_is_said_in_words(sites):
         ("site pass-over a --site z", 5, "pass over"),
         ("site audit a", 2, "output.file"),
         ("site result a -o out.safetensors", 5, "no posterior yet"),
-        ("site send a nothing --to b", 5, "nothing"),
-        ("site send a prior.safetensors", 2, "no to"),
-        ("site send a prior.safetensors --to z", 5, "'z'"),
-        ("site send a prior.safetensors --to a", 5, "'a'"),
         ("federation new -o f.toml", 2, "prior.file"),
         ("federation new --prior prior.safetensors -o f.toml", 2, "no name"),
         ("federation new federation.toml", 2, "output.file"),
@@ -92,8 +88,7 @@ def test_what_is_agreed_on_is_said_in_words(sites):
         ("federation new federation.toml --member a=KEY -o f.toml", 5, "base64"),
         ("federation new federation.toml --server z -o f.toml", 2, "server"),
         ("federation new federation.toml --schedule '{kind=\"x\"}' -o f.toml", 2, "schedule"),
-        ("federation status nowhere", 5, "site.toml"),
-        ("federation status nowhere --follow", 5, "site.toml"),
+        ("site status nowhere", 5, "site.toml"),
     ],
 )
 def test_what_makes_no_sense_is_refused(line, code, words, sites):
@@ -117,21 +112,11 @@ def test_commands_work_on_the_store_where_no_agent_runs(sites):
     assert begun["epoch"] == [7, "a"] and begun["counted"] and begun["running"] is None
     left = document("site", "leave", sites / "a")
     assert left["epoch"] == [8, "a"] and not left["leaving"]
-    assert document("federation", "status", sites / "a")["highest"] == 8
+    assert document("site", "status", sites / "a")["highest"] == 8
     gone = document("site", "forget", sites / "a", "--yes")
     assert gone["forgotten"] == ["a"] and not gone["counted"]
     fail(5, "site", "forget", sites / "a", "--yes")
     fail(5, "site", "begin", sites / "a")
-
-
-def test_files_for_others_wait_in_the_outbox(sites):
-    document("site", "send", sites / "a", sites / "prior.safetensors", "--to", "b")
-    assert document("site", "status", sites / "a")["waiting"] == {"b": 1}
-    (sites / "a name").write_text("with a space")
-    fail(2, "site", "send", sites / "a", sites / "a name", "--to", "b")
-    (sites / "large").write_bytes(bytes(2**26))
-    fail(2, "site", "send", sites / "a", sites / "large", "--to", "b")
-    assert document("site", "status", sites / "a")["waiting"] == {"b": 1}
 
 
 def test_an_audit_has_the_log_and_its_checkpoint(sites):
@@ -267,17 +252,10 @@ def test_an_agent_is_alone_on_its_folder_and_writes_a_new_log_once_the_old_is_ro
         process.send_signal(signal.SIGHUP)
         begun = document("site", "begin", sites / "a")
         assert begun["running"] is not None and begun["epoch"] == [1, "a"]
-        follow = [sys.executable, "-m", "posterity", "federation", "status", sites / "a"]
-        follow += ["--follow", "--json", "--every", "0.1"]
-        looks = stack.enter_context(started(follow, environment, subprocess.PIPE))
-        lines = [json.loads(looks.stdout.readline()) for _ in range(3)]
+        assert document("site", "status", sites / "a")["running"] is not None
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
-        while lines[-1]["running"] is not None:
-            lines.append(json.loads(looks.stdout.readline()))
-        looks.send_signal(signal.SIGINT)
-        looks.communicate(timeout=30)
-        assert lines[0]["site"] == "a" and looks.returncode == 130
+        assert document("site", "status", sites / "a")["running"] is None
     assert json.loads((sites / "log.1").read_text().splitlines()[0])["event"] == "started"
     events = [json.loads(line)["event"] for line in log.read_text().splitlines()]
     assert "started" not in events and "begun" in events and events[-1] == "stopped"

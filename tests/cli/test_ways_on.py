@@ -1,6 +1,5 @@
 """What people bring that is not what a command takes: read, or refused with what does it here."""
 
-import html
 import shlex
 from pathlib import Path
 
@@ -136,13 +135,11 @@ def test_levels_of_floats_are_those_of_whole_numbers(written, tables):
     succeed("fuse", "a.safetensors", "u=c.safetensors", "-o", "d.safetensors")
 
 
-def test_names_in_capitals_are_found_and_said(tables):
+def test_names_in_capitals_are_suggested(tables):
     tables.rename(columns={"y": "ILL", "x": "Dose"}).to_csv("t.csv", index=False)
-    line = "fit t.csv --target ill --model logistic --columns dose -o t.safetensors"
-    data = document(*shlex.split(line))
-    assert {"column 'ILL' is read as 'ill'", "column 'Dose' is read as 'dose'"} <= {*data["notes"]}
-    assert data["columns"] == ["dose"]
-    succeed("predict", "t.safetensors", "t.csv", "-o", "p.csv")
+    line = "fit t.csv --target {} --model logistic --columns {} -o t.safetensors"
+    refuse(line.format("ill", "Dose"), 4, "'ill'; Write ILL, or; --rename ill=ILL")
+    refuse(line.format("ILL", "dose"), 4, "'dose'; Write Dose, or; --rename dose=Dose")
     tables.assign(Y=tables["y"], X=0).rename(columns={"y": "ill"}).to_csv("t.csv", index=False)
     refuse("fit t.csv --target yy --model logistic --columns x -o t.safetensors", 4, "'yy'")
 
@@ -160,24 +157,6 @@ def test_what_stands_for_a_missing_value_can_be_said(missing, tables):
     succeed(*shlex.split(f"fit u.csv {line} -o u.safetensors"))
     one, other = (posterity.load(f"{name}.safetensors") for name in "tu")
     assert one == other
-
-
-def test_the_command_on_a_page_makes_it_again(tables):
-    """Also of a table with other names, texts, units and codes, and of other intervals."""
-    tables["part"] = np.where(np.arange(len(tables)) % 3, "a, b", "c")
-    tables.to_csv("t.csv", index=False)
-    levels = "--category 'part=c,\"a, b\"'"
-    line = f"fit t.csv --target y --model logistic --columns x,part {levels} -o t.safetensors"
-    succeed(*shlex.split(line))
-    other = tables.assign(part=np.where(tables["part"] == "c", "C", "A; B"), x=tables["x"] / 10)
-    other.loc[3, "x"] = -99
-    other.rename(columns={"x": "the x"}).to_csv("u v.csv", index=False, decimal=",")
-    more = "--rename 'x=the x' --convert x=10 --category 'part=C,A; B' --missing -99 --decimal ,"
-    succeed(*shlex.split(f"report t.safetensors --data 'u v.csv' --level 0.5 {more} -o a.html"))
-    page = Path("a.html").read_text()
-    command = html.unescape(page.partition("posterity report ")[2].partition("\n")[0])
-    succeed("report", *shlex.split(command))
-    assert Path("report.html").read_text() == page
 
 
 @pytest.mark.parametrize(("mark", "more"), [(".", ""), (",", ""), (",", " --decimal ,")])

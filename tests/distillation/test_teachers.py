@@ -90,6 +90,7 @@ def test_a_regression_teaches() -> None:
             "improper",
         ),
         (lambda: Draws(NET, {}), StructureError, "first axis"),
+        (lambda: Draws(NET, np.zeros((0, NET.size))), StructureError, "first axis"),
         (lambda: Draws(NET, np.float64(1.0)), StructureError, "first axis"),
         (lambda: Draws(NET, {"a": np.ones((3, 1)), "b": np.ones((2, 1))}), StructureError, "axis"),
         (lambda: Draws(NET, np.ones((3, 2)), samples=0), UsageError, "samples"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from posterity.arrays.tree_sums import TreeSum
 from posterity.engine.admission import admitted, check_posterior
-from posterity.engine.messages import Acknowledgement, Handover, Letter, Notice
+from posterity.engine.messages import Acknowledgement, Letter, Notice
 from posterity.engine.notices import read
 from posterity.engine.refusal import Refusal
 from posterity.engine.signing import MESSAGE, Envelope, PrivateKey, Statement
@@ -133,7 +133,6 @@ def test_what_is_no_letter_is_refused():
         b'{"gone":["b","a"],"highest":0,"kind":"Notice","receiver":"b","sender":"a","terms":""}\nx',
         b'{"gone":["a","a"],"highest":0,"kind":"Notice","receiver":"b","sender":"a","terms":""}\nx',
         b'{"gone":3,"highest":0,"kind":"Notice","receiver":"b","sender":"a","terms":""}\nx',
-        b'{"gone":[],"highest":0,"kind":"Handover","receiver":"b","sender":"a","terms":""}\nx',
         b'{"gone":[],"highest":0,"kind":"Token","receiver":"b","sender":"a","terms":""}\nx',
         b'{"gone":[],"highest":0,"kind":"Acknowledgement","receiver":"b","sender":"a","terms":""}\n\xff',
     ):
@@ -196,7 +195,7 @@ def test_an_epoch_is_a_number_that_readers_of_json_have_exactly(highest, read):
 @settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 def test_letters_come_back_as_they_were(names, highest, digest, envelope):
     bodies = Acknowledgement(digest), Acknowledgement(digest, True), Notice(envelope)
-    for body in (*bodies, Handover("a.safetensors", envelope)):
+    for body in bodies:
         letter = Letter(*names, highest, tuple(sorted({*names})), body)
         assert Letter.from_bytes(letter.to_bytes()) == letter
 

@@ -1,19 +1,18 @@
-"""The agent of a site: what one write holds, the inbox of files, and failures of the machine."""
+"""The agent of a site: what one write holds, and failures of the machine."""
 
 import dataclasses
 import json
 from pathlib import Path
 
 import jax
-from engine.coins import DATA, PRIOR, Coins, opened, terms
+from engine.coins import DATA, Coins, opened, terms
 from engine.keys import KEYS
 
-from posterity.artifact.artifact import to_bytes
 from posterity.engine.agent import Agent
 from posterity.engine.author import Author
 from posterity.engine.machine import Machine
 from posterity.engine.memory import MOST_REFUSALS, Memory, Step
-from posterity.engine.messages import Acknowledgement, Handover, Letter, Notice
+from posterity.engine.messages import Acknowledgement, Letter, Notice
 from posterity.engine.questions import answer_of
 from posterity.engine.running import Running
 from posterity.engine.signing import PrivateKey
@@ -52,48 +51,6 @@ def test_what_a_later_letter_erases_is_not_sent_any_more(tmp_path):
     assert sum(isinstance(body, Acknowledgement) for body in bodies) == 2
     kept = {*agent.memory.outbox.values()}
     assert all(m in kept for m, b in zip(sent, bodies, strict=True) if isinstance(b, Notice))
-    agent.store.close()
-
-
-def test_files_come_into_the_folder_of_their_sender_up_to_a_bound(tmp_path):
-    coins, content = Coins(), to_bytes(PRIOR)
-    agent = made(tmp_path, coins.machines["a"])
-    agent.files = 2
-    agent.file_bytes = 2 * len(content)
-    for name in ("x", "x", "y", "z"):
-        agent.receive(letter(coins, "b", "a", Handover(name, content)))
-    agent.receive(letter(coins, "c", "a", Handover("z", content)))
-    files = sorted(path.relative_to(tmp_path / "inbox") for path in tmp_path.rglob("inbox/*/*"))
-    assert [str(path) for path in files] == ["b/x", "b/y", "c/z"]
-    assert (tmp_path / "inbox" / "b" / "x").read_bytes() == content
-    assert agent.memory.refusals == {"size": 1}
-    (tmp_path / "inbox" / "b" / "x").unlink()
-    sent = agent.receive(letter(coins, "b", "a", Handover("z", content)))
-    assert (tmp_path / "inbox" / "b" / "z").exists() and len(sent) == 1
-    agent.file_bytes = 2 * len(content) - 1
-    assert not agent.receive(letter(coins, "c", "a", Handover("w", content)))
-    agent.store.close()
-
-
-def test_no_name_of_a_member_leads_out_of_the_inbox(tmp_path):
-    agent = made(tmp_path, Coins().machines["a"])
-    names = ["b", "..", ".", "../b", "b/c", "/etc", ".b", "%2E", "b\\c", "é"]
-    folders = [agent.inbox(name) for name in names]
-    assert {folder.resolve().parent for folder in folders} == {tmp_path.resolve() / "inbox"}
-    assert len({*folders}) == len(names)
-    agent.store.close()
-
-
-def test_files_of_who_was_forgotten_stay_and_are_named_in_the_log(tmp_path):
-    coins, content = Coins(), to_bytes(PRIOR)
-    agent = made(tmp_path, coins.machines["a"])
-    agent.receive(letter(coins, "b", "a", Handover("x", content)))
-    tombstone = Author(coins.terms, "b", KEYS["b"]).tombstone("b", 1)
-    agent.receive(letter(coins, "c", "a", Notice(tombstone.envelope)))
-    assert [e for e in events(agent) if e["event"] == "files stay"] == [
-        {"event": "files stay", "of": "b", "names": ["x"]}
-    ]
-    assert (tmp_path / "inbox" / "b" / "x").read_bytes() == content
     agent.store.close()
 
 

@@ -388,21 +388,6 @@ def test_new_terms_may_have_the_new_key_but_not_the_old_one(town):
             assert machine.adopt(agent.memory).rotations == ()
 
 
-def test_files_that_wait_are_signed_by_the_new_key(town):
-    from posterity.artifact.artifact import to_bytes
-    from posterity.engine.messages import Handover
-
-    town.stop("a")
-    town.command("d", "hand_over", receiver="a", handover=Handover("x", to_bytes(town.terms.law)))
-    town.letters.clear()
-    town.rotate("d")
-    town.restart("d")
-    town.run()
-    town.start("a")
-    town.run()
-    assert (town.folder / "a" / "inbox" / "d" / "x").exists()
-
-
 @pytest.mark.parametrize("who", ["a", "b"])
 def test_a_star_goes_on_with_a_new_key_of_its_server_or_a_site(tmp_path, who):
     town = Town(tmp_path, "--server=a", "--schedule={kind = 'sequential'}")

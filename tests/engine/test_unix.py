@@ -65,6 +65,12 @@ def raw(server: Server) -> socket.socket:
     return connection
 
 
+def test_an_answer_may_be_as_large_as_the_server_allows(tmp_path):
+    content = bytes(2**26 + 2 * HEAD_BYTES)
+    with Server(tmp_path / "s", echo, most=2**27) as server, Client(server.path) as client:
+        assert client.ask("echo", content)[1] == content
+
+
 def test_errors_keep_their_kind(client):
     with pytest.raises(UsageError, match="found this; expected that"):
         client.ask("refuse")

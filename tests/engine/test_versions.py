@@ -1,15 +1,8 @@
-"""Members of several releases: letters and stores of the schema before, and of one to come.
+"""Members of several releases: letters and stores of a schema to come."""
 
-The files in ``first`` were written by the release whose letters had the first schema: the store of
-a site after an epoch, with a token that waits, a certificate of that epoch, and a letter.
-"""
-
-import dataclasses
-import gzip
 import io
 import json
 import sqlite3
-from pathlib import Path
 
 import pytest
 from engine.coins import DATA, opened, terms
@@ -19,8 +12,9 @@ from rich.console import Console
 from posterity.artifact.manifest import as_text
 from posterity.cli.site import status_table
 from posterity.engine.agent import Agent
+from posterity.engine.author import Author
 from posterity.engine.machine import Machine
-from posterity.engine.memory import TOKEN
+from posterity.engine.memory import TOKEN, Memory, Step
 from posterity.engine.messages import (
     SCHEMA,
     Acknowledgement,
@@ -29,7 +23,6 @@ from posterity.engine.messages import (
     Unread,
     digest_of,
 )
-from posterity.engine.refusal import Refusal
 from posterity.engine.running import Running
 from posterity.engine.signing import MESSAGE, Envelope
 from posterity.engine.store import Store
@@ -38,25 +31,18 @@ from posterity.federation import Token
 from posterity.federation.site import Site
 from posterity.version import __version__
 
-FIRST = Path(__file__).parent / "first"
 TERMS = terms(steps=None)
-
-
-def first(name: str) -> bytes:
-    return gzip.decompress((FIRST / f"{name}.gz").read_bytes())
-
-
-def version_of(store: Store) -> int:
-    return store._one("pragma user_version")[0]
 
 
 @pytest.fixture
 def agent(tmp_path):
-    path = tmp_path / "a.db"
-    path.write_bytes(first("a.db"))
+    """Site a, whose token waits for b."""
     machine = Machine(TERMS, Site.of(TERMS.agreement, "a", DATA["a"]), KEYS["a"])
-    with Store(path) as store:
-        yield Agent(machine, store)
+    with Store.create(tmp_path / "a.db", Step(Memory.empty("a")).change) as store:
+        agent = Agent(machine, store)
+        agent.command(agent.machine.start)
+        agent.command(agent.machine.begin)
+        yield agent
 
 
 def newer(kind: str, sender: str = "b", schema: int = SCHEMA + 1, release: str = "9.0") -> bytes:
@@ -78,79 +64,14 @@ def shown(running: Running) -> str:
     return capture.get()
 
 
-def test_a_store_of_the_release_before_goes_on_in_the_present_form(agent):
-    path = agent.store.path
-    before = agent.memory
-    assert version_of(agent.store) == 1, "opening it writes nothing"
-    old = opened(before.outbox[TOKEN].content)
-    assert (old.schema, type(old.body)) == (1, Token)
-    agent.command(agent.machine.start)
-    assert version_of(agent.store) == 2
-    new = opened(agent.memory.outbox[TOKEN].content)
-    assert (new.schema, new.release, new.body) == (SCHEMA, __version__, old.body)
-    assert agent.memory.own == before.own and agent.memory.notices.keys() == before.notices.keys()
+def test_a_store_of_a_release_to_come_is_refused_with_what_to_do(agent):
     agent.store.close()
-    again = Agent(agent.machine, Store(path))
-    assert again.memory == agent.memory
-    again.store.close()
-
-
-def test_the_first_token_after_an_upgrade_goes_on_in_its_epoch(agent):
-    waiting = agent.memory.outbox[TOKEN]
-    token = opened(waiting.content).body
-    agent.command(agent.machine.start)
-    assert not agent.memory.seal and token.seals[0][:2] == ("a", agent.memory.own.answered)
-    place = {"sequence": token.sequence + 1, "previous": token.digest}
-    answer = dataclasses.replace(token, **place, sender="b")
-    start = len(agent.store.log)
-    agent.receive(Letter(TERMS.digest, "b", "a", 2, (), answer).sealed(KEYS["b"]))
-    assert [line["event"] for line in lines(agent, start)] == ["updated"]
-    assert agent.memory.own.answered == answer.sequence and agent.memory.seal
-    older = dataclasses.replace(answer, sequence=answer.sequence + 2)
-    start = len(agent.store.log)
-    agent.receive(Letter(TERMS.digest, "b", "a", 2, (), older).sealed(KEYS["b"]))
-    assert "rollback" in [line.get("reason") for line in lines(agent, start)]
-
-
-def test_a_store_is_in_the_form_before_or_the_present_one(agent, monkeypatch):
-    path, content, run = agent.store.path, agent.store.path.read_bytes(), Store._run
-
-    def fail(self, statement, *values):
-        if statement.startswith("insert or replace into site"):
-            raise sqlite3.OperationalError("killed")
-        return run(self, statement, *values)
-
-    monkeypatch.setattr(Store, "_run", fail)
-    with pytest.raises(ArtifactError, match="killed"):
-        agent.command(agent.machine.start)
-    monkeypatch.undo()
-    with Store(path) as store:
-        assert version_of(store) == 1
-        other = path.with_name("other.db")
-        other.write_bytes(content)
-        with Store(other) as untouched:
-            assert (store.state, store.outbox) == (untouched.state, untouched.outbox)
-
-
-def test_a_store_of_a_release_to_come_is_refused_with_what_to_do(tmp_path):
-    path = tmp_path / "a.db"
-    path.write_bytes(first("a.db"))
-    other = sqlite3.connect(path)
+    other = sqlite3.connect(agent.store.path)
     other.execute("pragma user_version = 3")
     other.close()
     with pytest.raises(ArtifactError, match="version 3, and release") as refused:
-        Store(path)
+        Store(agent.store.path)
     assert "pip install --upgrade" in refused.value.fix
-
-
-def test_a_letter_of_the_release_before_is_read_and_comes_back_as_it_was(agent):
-    content = first("letter.json")
-    letter = opened(content)
-    assert (letter.schema, letter.sender) == (1, "b")
-    assert letter.to_bytes() == Envelope.from_bytes(content).payload
-    sent = agent.receive(content)
-    assert [opened(m.content).body for m in sent] == [Acknowledgement(digest_of(content))]
-    assert (agent.inbox("b") / "old.safetensors").exists()
 
 
 def test_a_letter_of_a_schema_to_come_is_refused_by_an_answer_and_logged_once(agent):
@@ -166,7 +87,7 @@ def test_a_letter_of_a_schema_to_come_is_refused_by_an_answer_and_logged_once(ag
     assert "9.0" in line["found"] and __version__ in line["expected"]
     assert (agent.memory.own, agent.memory.notices, agent.memory.highest) == state
     # What waits for that member stays until one of both has another release.
-    assert not agent.resend() and TOKEN in agent.memory.outbox
+    assert "b" not in [m.receiver for m in agent.resend()] and TOKEN in agent.memory.outbox
     running = Running(agent)
     assert running.status()["apart"] == {"b": ["9.0", SCHEMA + 1]}
     assert "upgrade a: pip install 'posterity[engine]==9.0'" in shown(running)
@@ -213,29 +134,17 @@ def test_a_kind_of_a_schema_to_come_has_any_name(agent):
     assert [line["reason"] for line in lines(agent, start)] == ["release"]
 
 
-def test_letters_to_who_does_not_read_them_wait_until_it_has_another_release(agent):
-    agent.command(agent.machine.start)
+def test_letters_to_who_does_not_read_them_wait_until_it_has_this_schema(agent):
     (token,) = [m for m in agent.resend() if m.receiver == "b" and _is_token(m.content)]
-    unread = Letter(TERMS.digest, "b", "a", 1, (), Unread(digest_of(token.content)), schema=1)
+    unread = newer("Unread")
     start = len(agent.store.log)
     for _ in range(3):
-        assert agent.receive(unread.sealed(KEYS["b"])) == ()
+        assert agent.receive(unread) == ()
     assert [line["reason"] for line in lines(agent, start)] == ["release"]
     assert not [m for m in agent.resend() if m.receiver == "b"]
     assert [m for m in agent.resend() if m.receiver == "c"]
-    running = Running(agent)
-    assert running.status()["apart"] == {"b": ["0.1.0", 1]}
-    words = f"upgrade b: pip install 'posterity[engine]=={__version__}'"
-    assert words in shown(running)
-    # It still writes by its old release: what it says is taken, what waits for it stays.
-    token = next(m for m in agent.memory.outbox.values() if m == token)
-    known = agent.memory.notices["agreement of b"]
-    old = Letter(TERMS.digest, "b", "a", 1, (), Notice(known.envelope), schema=1, release="0.1.0")
-    assert agent.receive(old.sealed(KEYS["b"]))
-    assert agent.memory.apart
-    assert not [m for m in agent.resend() if m.receiver == "b"]
-    new = Letter(TERMS.digest, "b", "a", 1, (), Notice(known.envelope))
-    agent.receive(new.sealed(KEYS["b"]))
+    started = Author(TERMS, "b", KEYS["b"]).agreement(1, False, (0, ""))
+    agent.receive(Letter(TERMS.digest, "b", "a", 1, (), Notice(started.envelope)).sealed(KEYS["b"]))
     assert token in agent.resend() and not agent.memory.apart
 
 
@@ -251,12 +160,3 @@ def test_who_is_upgraded_sends_again_what_waited(agent):
 
 def _is_token(content: bytes) -> bool:
     return isinstance(opened(content).body, Token)
-
-
-def test_a_letter_that_says_another_schema_than_it_has_is_refused():
-    letter = opened(first("letter.json"))
-    head, _, body = letter.to_bytes().partition(b"\n")
-    for change in ({"schema": 1}, {"changes": 0}, {"release": "0.1.0"}):
-        other = as_text(json.loads(head) | change).encode() + b"\n" + body
-        with pytest.raises(Refusal, match="another encoding"):
-            Letter.from_bytes(other)

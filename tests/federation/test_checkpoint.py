@@ -34,8 +34,6 @@ from posterity.inference import LocalUpdate
 from posterity.models import LogisticRegression
 from posterity.runtime.fingerprint import digest
 
-pytestmark = pytest.mark.filterwarnings("ignore:.* hops are too few:UserWarning")
-
 SITES = logistic_sites()
 MODEL, PRIOR, DATA = CONJUGATE["Gaussian"]
 GOSSIP = Gossip(complete(list(NAMES)))

@@ -164,9 +164,9 @@ def test_a_map_that_is_no_distribution_is_not_worked_on():
         run.forget("a")
 
 
-@pytest.mark.slow
-def test_the_time_to_cover_a_long_path_is_told_quickly_and_with_care():
-    path = nx.path_graph([f"{k:04}" for k in range(100)])
-    assert 10_000 < Gossip(path).cover < 15_000  # 5/4 of the square
-    longer = nx.path_graph([f"{k:04}" for k in range(600)])
-    assert Gossip(longer).about_cover == "more than 131072"
+def test_a_round_lasts_as_long_as_a_walk_to_all_sites():
+    names = [f"{k:03}" for k in range(20)]
+    for graph, expected in ((ring(names), 190), (complete(names), 67.4)):
+        assert 0.75 * expected < Gossip(graph).round(20) < 1.25 * expected
+    long = nx.path_graph([f"{k:03}" for k in range(300)])
+    assert 50_000 < Gossip(long).round(300) <= 1 << 17

@@ -47,6 +47,7 @@ STARTS = {
     "steps": ({"steps": -1}, UsageError, "steps=-1"),
     "weight of nobody": ({"weights": {"z": 1.0}}, UsageError, "'z'"),
     "negative weight": ({"weights": {"a": -1.0}}, UsageError, "not negative"),
+    "a text as weight": ({"weights": {"a": "1"}}, UsageError, "finite weights"),
     "infinite weight": ({"weights": {"a": np.inf}}, UsageError, "finite weights"),
     "improper prior": ({"prior": Beta(-2.0, 1.0)}, ParameterError, "improper Beta in the prior"),
     "no prior": ({"prior": 3}, StructureError, "a int in the prior"),

@@ -91,7 +91,7 @@ def test_conjugate_models_are_done_when_all_had_their_turn():
     heard, run = said(lambda: federate(
         example.sites, example.model, example.prior, schedule=Gossip(ring(list(NAMES))), steps=2
     ))  # fmt: skip
-    assert "hops are too few" in heard[0] and "no visit yet to" in heard[1]
+    assert "no visit yet to" in heard[0]
     assert run.converge().status.converged
 
 
@@ -120,7 +120,7 @@ def test_one_site_alone_is_done_at_once():
 def test_the_rule_is_said():
     run = start(SITES, MODEL, NORMAL, schedule=Gossip(ring(list(NAMES))))
     assert "PredictorQuadrature of 64 nodes, line search" in run.rule
-    assert "about 6 cover the graph" in run.rule
+    assert run.rule.endswith("Gossip, hops")
     update = LocalUpdate(Reinforce(), batch_size=4, rate=0.1)
     rule = start(SITES, MODEL, NORMAL, update=update).rule
     assert "30 samples and leave-one-out baseline, batches of 4" in rule and "rate of 0.1" in rule

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import posterity
 from benchmarks.problems import Shape, draw
 from posterity import Beta, Dirichlet, Gamma, NormalWishart, Product, fuse
 from posterity.errors import UsageError
@@ -263,12 +264,21 @@ def test_numbers_of_the_criterion_are_checked(name: str) -> None:
         DescriptionLength(**{name: -1.0})
 
 
+@pytest.mark.parametrize("components", ["3", [3], (3,), 3.0, 0, True])
+def test_a_number_of_components_is_a_whole_number(components: Any) -> None:
+    with pytest.raises(UsageError, match="whole number of components"):
+        fuse(two_sites(0), components=components)
+
+
 def test_a_criterion_is_refused_where_nothing_is_chosen_by_it() -> None:
     sites = two_sites(0)
     refused: list[dict[str, Any]] = [{"components": 3}, {"matching": "hungarian"}]
     for options in refused:
         with pytest.raises(UsageError, match="no description length is minimised"):
             fuse(sites, criterion=DescriptionLength(), **options)
+    law = posterity.Gaussian.from_standard(np.zeros(2), np.eye(2))
+    with pytest.raises(UsageError, match="no description length is minimised"):
+        fuse([law, law], criterion=DescriptionLength())
     with pytest.raises(UsageError, match="DescriptionLength"):
         fuse(sites, criterion="short")  # pyright: ignore[reportArgumentType]
 

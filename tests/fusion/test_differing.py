@@ -333,6 +333,15 @@ def test_copies_and_sites_that_say_nothing_are_told():
     assert found[Kind.NOTHING].site == "silent"
 
 
+def test_a_ledger_without_sites_says_nothing():
+    prior = one("treat", 0.0, 1.0)
+    ledgers = {site: Ledger(prior).update(site, law) for site, law in trials().items()}
+    whole = fused(ledgers, warn=False)
+    found = fused({**ledgers, "none": Ledger(prior)}, warn=False)
+    assert [(own.kind, own.site) for own in found.doubts] == [(Kind.NOTHING, "none")]
+    np.testing.assert_allclose(found.population.mean, whole.population.mean, rtol=1e-9)
+
+
 def test_shared_coefficients_that_differ_are_told_without_a_site_to_blame():
     rng = np.random.default_rng(4)
     wide = np.hypot(1.0, [3.0, 1.2])  # of errors and spreads

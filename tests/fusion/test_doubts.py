@@ -2,7 +2,6 @@
 
 import itertools
 import warnings
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,13 +23,13 @@ from posterity import (
     fuse,
 )
 from posterity.errors import FusionWarning
-from posterity.families import NormalGamma, stack
+from posterity.families import stack
 from posterity.families.formulas import BETA, NORMAL
 from posterity.families.marginals import Closed
 from posterity.fusion import alignment, judged_passes
 from posterity.fusion.deviations import apart, deviate, jointly, nats
 from posterity.fusion.doubts import Kind
-from posterity.fusion.other_components import _of_scatter, of_presence
+from posterity.fusion.other_components import of_presence
 from tests.fusion import made
 
 pytestmark = pytest.mark.filterwarnings("ignore::posterity.errors.FusionWarning")
@@ -381,34 +380,6 @@ def test_a_site_with_other_columns_or_units_is_noticed(times: Any, offset: Any) 
     sites["site 5"] = made.conjugate_site("site 5", base, data, prior)
     (own,) = [own for own in fuse(sites).doubts if not own.kind.of_matching]
     assert own.kind is Kind.STRANGER and own.site == "site 5"
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_two_sites_of_which_one_is_in_other_units_are_noticed() -> None:
-    rng = np.random.default_rng(3)
-    wide = [18.0 * own for own in rng.normal(size=(6, 60, 2)) + 12.0 * rng.normal(size=(6, 1, 2))]
-    base = Dirichlet.from_standard(np.ones(6) / 6)
-    prior = NormalWishart.from_inverse_scale(
-        np.zeros((6, 2)), np.full(6, 1e-3), np.stack([np.eye(2)] * 6), np.full(6, 4.0)
-    )
-    sites = normals(rng, [[0, 1, 2, 3, 4, 5]])
-    sites["wide"] = made.conjugate_site("wide", base, wide, prior)
-    assert Kind.SCATTER in [own.kind for own in fuse(sites).doubts]
-
-
-@pytest.mark.parametrize("value", [0.7, 1.1, 2.3, 3.3])
-@pytest.mark.filterwarnings("ignore")
-def test_a_site_that_scatters_unlike_equal_others_is_seen(value: float) -> None:
-    """Squares of equal logarithms cancel."""
-    site = np.repeat(np.arange(4), [2, 3, 3, 3])
-    members = NormalGamma.from_standard(*np.ones((4, 1, 1)))
-    groups: Any = SimpleNamespace(
-        block=SimpleNamespace(members=members, names=list("abcd")),
-        variances=np.where(site == 0, 2 * value, value)[:, None],
-        site=site,
-    )
-    evidence, found, *_ = _of_scatter(groups, site == 0)
-    assert evidence > 30.0 and found == 0
 
 
 def test_nothing_is_warned_of_on_demand(recwarn: pytest.WarningsRecorder) -> None:

@@ -85,7 +85,7 @@ FUSE: list[tuple[Any, dict[str, Any], type[PosterityError], str]] = [
     ),
     (TWO, {"warn": "no"}, UsageError, "warn='no'.*True or False"),
     # number of components
-    (TWO, {"components": 0}, UsageError, "between 1 and 2"),
+    (TWO, {"components": 0}, UsageError, "whole number of components"),
     (TWO, {"components": 3}, UsageError, "between 1 and 2"),
     (TWO, {"components": 2, "matching": "identity"}, UsageError, "between 1 and 1"),
     ([*TWO, plate(*range(9))], {"components": 4}, UsageError, "between 9 and 11"),

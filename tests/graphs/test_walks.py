@@ -5,11 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.gfvl.walks import positions
-from posterity.graphs import Network, cover_times, ring, star
+from experiments.gfvl.walks import STRIDE, cover_times, positions, transitions
+from posterity.graphs import Network, ring, star
 from posterity.graphs.walks import (
     NOWHERE,
-    STRIDE,
     MetropolisHastings,
     NonBacktracking,
     WalkState,
@@ -34,6 +33,12 @@ def networks(draw, most=9):
 WALKS = MetropolisHastings(), NonBacktracking()
 
 
+def linked(network):
+    """Whether sites are linked."""
+    names = network.names
+    return np.array([[other in network.neighbours_of(name) for other in names] for name in names])
+
+
 def test_a_key_is_the_same_walk_in_every_release():
     network = Network.from_graph(ring(40))
     times = cover_times(network, MetropolisHastings(), repetitions=3, key=KEY)
@@ -44,46 +49,16 @@ def test_a_key_is_the_same_walk_in_every_release():
 
 
 @given(networks())
-def test_transitions_are_stochastic_and_reversible(network):
-    walk = MetropolisHastings()
-    matrix, share = walk.transition_matrix(network), walk.stationary(network)
-    flow = share[:, None] * matrix
-    assert (matrix >= 0).all()
-    np.testing.assert_allclose(matrix.sum(1), 1, atol=1e-14)
-    np.testing.assert_allclose(share.sum(), 1, atol=1e-14)
-    np.testing.assert_allclose(flow, flow.T, atol=1e-15)
-
-
-@given(networks())
 def test_transitions_follow_the_rule_of_the_paper(network):
-    degree = network.degrees.tolist()
-    plain = MetropolisHastings().transition_matrix(network)
-    linked = np.zeros_like(plain, bool)
-    linked[network.links()] = True
+    plain = transitions(network)
+    links = linked(network)
+    degree = links.sum(1).tolist()
+    np.testing.assert_allclose(plain.sum(1), 1, atol=1e-14)
     for k, j in np.ndindex(plain.shape):
         if k != j:
-            ratio = degree[k] / degree[j] if linked[k, j] else 0
-            picked = linked[k, j] / max(degree[k], 1)
+            ratio = degree[k] / degree[j] if links[k, j] else 0
+            picked = links[k, j] / max(degree[k], 1)
             assert plain[k, j] == pytest.approx(picked * min(1, ratio))
-
-
-def test_stationary_distributions():
-    network = Network.from_graph(star(["hub", "a", "b", "c"]))
-    assert network.names[3] == "hub"
-    plain, onward = (walk.stationary(network) for walk in WALKS)
-    np.testing.assert_allclose(plain, [1 / 4] * 4)
-    np.testing.assert_allclose(onward, [1 / 6, 1 / 6, 1 / 6, 1 / 2])
-
-
-@given(networks().filter(lambda network: network.size > 1))
-def test_a_walk_that_never_turns_round_uses_all_links_equally(network):
-    source, target = network.links()
-    leaf = network.degrees[target] == 1
-    follows = (target[:, None] == source) & ((source[:, None] != target) | leaf[:, None])
-    matrix = follows / follows.sum(1, keepdims=True)  # chances of the next directed link
-    np.testing.assert_allclose(matrix.sum(0), 1)
-    share = np.bincount(source, minlength=network.size) / len(source)
-    np.testing.assert_allclose(NonBacktracking().stationary(network), share)
 
 
 # --- what is drawn ----------------------------------------------------------------------------
@@ -96,7 +71,7 @@ def test_hops_are_as_frequent_as_their_probabilities(graph):
     walked = np.asarray(positions(network, walk, **MANY))
     counts = np.zeros((network.size, network.size))
     np.add.at(counts, (walked[:, :-1], walked[:, 1:]), 1)
-    matrix = walk.transition_matrix(network)
+    matrix = transitions(network)
     visits = counts.sum(1, keepdims=True)
     # Given that a chain stands at a site, where it goes next is a draw independent of the rest.
     errors = np.sqrt(matrix * (1 - matrix) / visits)
@@ -109,14 +84,13 @@ def test_hops_are_as_frequent_as_their_probabilities(graph):
 @pytest.mark.parametrize("walk", WALKS)
 def test_tokens_move_along_links_only(graph, walk):
     network = Network.from_graph(graph)
-    linked = np.zeros((network.size, network.size), bool)
-    linked[network.links()] = True
+    links = linked(network)
     walked = np.asarray(positions(network, walk, **MANY))
     here, there = walked[:, :-1], walked[:, 1:]
     stayed = here == there
-    assert (linked[here, there] | stayed).all()
+    assert (links[here, there] | stayed).all()
     if isinstance(walk, NonBacktracking):
-        leaf = np.asarray(network.degrees)[here[:, 1:]] == 1
+        leaf = links.sum(1)[here[:, 1:]] == 1
         assert not stayed.any()
         assert np.array_equal(walked[:, :-2] == walked[:, 2:], leaf)
 
@@ -130,9 +104,3 @@ def test_neighbours_of_hubs_are_picked_evenly(degree):
     picked = move(hub, bits).position
     exact = (np.asarray(bits, np.uint64) * np.uint64(degree)) >> np.uint64(32)
     assert np.array_equal(picked, exact + 1)
-
-
-# --- how it is used ---------------------------------------------------------------------------
-
-
-# --- size -------------------------------------------------------------------------------------

@@ -246,7 +246,6 @@ SCENES = {
     "forest-units": ("units", ".panels", None),
     "forest-unticked": ("ledger", ".panels", unticked),
     "influence": ("ledger", ".bars", None),
-    "contradictions": ("ledger", ".cells", None),
     "matches": ("fusion", "section:has(h2:text('Matching')) .cells", None),
     "pursuit": ("pursuit", ".chart", None),
     "calibration": ("regression", ".chart", None),

@@ -87,8 +87,6 @@ def test_mixtures_of_families_that_cannot_be_traced_are_drawn():
     components = ByNumPy.from_standard([[3.0], [3.0]], [[4.0], [4.0]])
     mixture, key = Mixture.from_standard([0.5, 0.5], components), jax.random.key(7)
     assert mixture.sample(key, (5,)).shape == (5, 1)
-    value, error = mixture.entropy(key=key)
-    assert abs(value - components[0].entropy()) < 5 * error
     assert mixture.kl(mixture, key=key).value == 0
 
 

@@ -14,9 +14,8 @@ from posterity.federation import federate
 from posterity.tabular import Reading, Recipe, fit
 from posterity.tabular.federated import arranged
 from posterity.tabular.fitting import prior_of
-from posterity.tabular.multicentre import noises, personal_of, sites_of
+from posterity.tabular.multicentre import personal_of, sites_of
 from posterity.tabular.predictions import predicted, texts_of
-from posterity.tabular.regressions import Triangle
 from posterity.tabular.sites import as_provenance, sites_in
 
 
@@ -104,16 +103,3 @@ def test_columns_that_differ_are_named_or_numbered():
     assert personal_of(None, names) is False
     with pytest.raises(UsageError, match="a column twice"):
         personal_of(["age", "3"], names)
-
-
-def test_one_site_with_four_times_the_noise_of_the_others_is_noted():
-    def site(variance):
-        spread = np.array([[0.0, 0.0], [0.0, np.sqrt(199 * variance)]])
-        spread[0, 0] = np.sqrt(200)
-        return Triangle(spread, 200, 200, ("intercept",), 10.0)
-
-    told = list(noises({"a": site(1.0), "b": site(1.0), "c": site(4.1)}))
-    assert len(told) == 1 and "site 'c' is 4.1 times" in told[0]
-    assert not list(noises({"a": site(1.0), "b": site(1.0), "c": site(3.9)}))
-    assert not list(noises({"a": site(1.0), "b": site(1.3)}, factor=1.2))
-    assert list(noises({"a": site(1.0), "b": site(1.3)}, level=0.1, factor=1.2))

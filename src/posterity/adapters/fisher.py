@@ -29,7 +29,6 @@ from posterity.arrays.typing import KeyArray, Shape
 from posterity.errors import ConvergenceWarning, StructureError, UsageError
 from posterity.families import DiagonalGaussian, Distribution, Gaussian, Product
 from posterity.families.names import some
-from posterity.networks.tensors import without_tensors
 
 Array = np.ndarray
 CLASSIFICATION = "classification"
@@ -97,7 +96,6 @@ class Options(TypedDict, total=False):
     curvature: str
     fisher: str
     only: str | Iterable[str] | None
-    prior_mean: Mapping[str, ArrayLike] | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,8 +112,6 @@ class Task:
         fisher: ``"model"``, the default, is exact over all classes and equals the generalised
             Gauss-Newton matrix; ``"empirical"`` uses squares of observed gradients.
         only: names of tensors, or of modules that hold them; the others are taken as known.
-        prior_mean: by name, the tensors of the prior's mean, such as those of a base model that was
-            trained on; by default zero.
 
     Other values, and a noise variance for a classification, raise a UsageError.
     """
@@ -126,7 +122,6 @@ class Task:
     curvature: str = DIAGONAL
     fisher: str = MODEL
     only: str | Iterable[str] | None = None
-    prior_mean: Mapping[str, ArrayLike] | None = None
 
     def __post_init__(self) -> None:
         one_of(CLASSIFICATION, REGRESSION).check(likelihood=self.likelihood)
@@ -214,8 +209,7 @@ def laws(
     mean = np.concatenate(flat)
     prior = float(task.prior_precision)
     zeros = np.zeros(size)
-    before = _prior_mean(task, tensors)
-    left = gradient - prior * (mean - before)
+    left = gradient - prior * mean
     information = (information + information.T) / 2 if full else information
     base = prior * np.eye(size) if full else zeros + prior
     total = information + base
@@ -236,24 +230,7 @@ def laws(
         return q.named({n: entries_of({"": shape}) for n, shape in shapes.items()}) if named else q
 
     factor = law(apply(information, mean) + gradient, information)
-    return Laws(law(apply(total, mean), total), law(prior * before, base), factor)
-
-
-def _prior_mean(task: Task, tensors: Mapping[str, Array]) -> Array:
-    """Return the prior's mean (p,); a StructureError for tensors of other names or shapes."""
-    known = without_tensors(task.prior_mean)
-    if known is None:
-        return np.zeros(sum(tensor.size for tensor in tensors.values()))
-    shapes = {name: np.shape(tensor) for name, tensor in tensors.items()}
-    wrong = [n for n, shape in shapes.items() if n not in known or np.shape(known[n]) != shape]
-    if wrong:
-        raise StructureError(
-            found=f"a prior_mean of {some([*known])}, which does not fit {some(wrong)}",
-            expected=f"tensors {some([f'{name} {shape}' for name, shape in shapes.items()])}",
-        )
-    return np.concatenate(
-        [numbers(np.asarray(known[n]), f"prior_mean {n!r}").reshape(-1) for n in shapes]
-    )
+    return Laws(law(apply(total, mean), total), law(zeros, base), factor)
 
 
 def tensors_of(

@@ -6,6 +6,7 @@ supported. For other libraries on JAX use :func:`from_params`, which takes any t
 and any function. Tested with flax 0.12.
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
 
@@ -92,8 +93,8 @@ def to_params(
     """
     import jax
 
-    nnx = _flax().nnx
-    if isinstance(like, nnx.Module):
+    nnx = sys.modules.get("flax.nnx")  # imported by whoever has a module of it
+    if nnx is not None and isinstance(like, nnx.Module):
         graph, params, rest = nnx.split(like, nnx.Param, ...)
         new = to_params(law, nnx.to_pure_dict(params), at=at, key=key)
         nnx.replace_by_pure_dict(params, new)

@@ -7,7 +7,6 @@ difference, ``state.sstats``, holds expected word counts: of all documents after
 float32 by default; ledgers hold float64.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from posterity.adapters.plates import MEMBERS
 from posterity.adapters.shared import library
 from posterity.errors import UsageError
 from posterity.families import Dirichlet, ExponentialFamily, Plate
-from posterity.families.names import checked
 from posterity.ledger import Ledger
 
 DETERMINED = frozenset({"corpus", "num_topics", "id2word", "eta"})
@@ -59,23 +57,20 @@ def to_ledger(model: Any, site: str) -> Ledger:
     return ledger.named({MEMBERS: list(map(str, words))}) if known else ledger
 
 
-def to_model(
-    posterior: ExponentialFamily | Ledger, words: Sequence[str] | None = None, **parameters: Any
-) -> Any:
+def to_model(posterior: ExponentialFamily | Ledger, **parameters: Any) -> Any:
     """Convert a posterior to a fitted ``LdaModel`` that can infer the topics of documents.
 
     Args:
         posterior: a :class:`Plate` of :class:`Dirichlet`, or a ledger over one, whose prior
-            becomes ``eta``.
-        words: name of each category; by default the posterior's names, or numbers as text.
+            becomes ``eta``. Words are the names of its categories, or numbers as text.
         parameters: constructor arguments that no posterior holds, such as ``alpha`` (by default
             one over the number of topics), ``random_state`` or ``dtype`` (by default ``float64``);
             others are a UsageError.
 
-    Posteriors that no such model can represent, and words that do not fit, are a StructureError.
+    Posteriors that no such model can represent are a StructureError.
 
     >>> topics = Plate(Dirichlet.from_standard([[9.0, 1.0, 1.0], [1.0, 1.0, 9.0]]))
-    >>> model = to_model(topics, ["ship", "sea", "moon"])
+    >>> model = to_model(topics.named({"members": ["ship", "sea", "moon"]}))
     >>> model.get_document_topics([(0, 9)], minimum_probability=0.5)[0][0]
     0
     """
@@ -92,8 +87,7 @@ def to_model(
         fix="Leave the weights out; each document has its own.",
     )
     values = np.asarray(plate.members.concentration)
-    known = plate.members.names or [str(index) for index in range(values.shape[1])]
-    names = checked(known if words is None else words, values.shape[1], plate.members)
+    names = plate.members.names or map(str, range(values.shape[1]))
     parameters.setdefault("dtype", np.float64)
     eta: Any = "symmetric"
     if prior is not None:  # one row if all topics share it, else one per topic

@@ -177,8 +177,7 @@ def _check_classes(
     unknown = ~(deviations.reshape(copies, -1) * x.std(0) < far).all(0)  # NaN is far, too
     if converged is not None and np.all(converged) and not unknown.any():
         return
-    whole = y.ndim == 1 and np.isin(y, np.arange(int(np.max(y)) + 1)).all()
-    if whole and kinds & {*CLASSES}:
+    if kinds & {*CLASSES} and y.ndim == 1 and np.array_equal(y, np.floor(y)):
         check_separation(x, y.astype(int), columns, place)
     elif unknown.any():
         text = f"{place} know next to nothing of {some(at(columns, unknown))}: records of one kind "

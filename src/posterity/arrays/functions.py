@@ -47,18 +47,14 @@ class Namespace:
                 factors[index] = np.linalg.cholesky(matrices[index])
         return factors
 
-    def solve_vectors(self, matrices: Real, vectors: Real) -> Real:
-        """``matrices⁻¹ vectors`` for stacked matrices (..., d, d) and vectors (..., d)."""
+    def solve_positive(self, matrices: Real, vectors: Real) -> Real:
+        """``matrices⁻¹ vectors`` for positive definite (..., d, d) and vectors (..., d)."""
         try:
             return np.linalg.solve(matrices, vectors[..., None])[..., 0]
         except np.linalg.LinAlgError:  # one singular matrix fails the whole batch
             regular = (np.linalg.matrix_rank(matrices) == matrices.shape[-1])[..., None, None]
             safe = np.where(regular, matrices, np.nan)
             return np.linalg.solve(safe, vectors[..., None])[..., 0]
-
-    def solve_positive(self, matrices: Real, vectors: Real) -> Real:
-        """``matrices⁻¹ vectors`` for positive definite matrices."""
-        return self.solve_vectors(matrices, vectors)
 
     def inverse_positive(self, matrices: Real) -> Real:
         """Inverses of positive definite matrices, symmetric to the last bit; NaN of others, if one
@@ -70,14 +66,6 @@ class Namespace:
             none = np.isnan(self.cholesky(matrices)).any((-2, -1), keepdims=True)
             inverse = np.linalg.inv(np.where(none, np.nan, matrices))
         return (inverse + np.swapaxes(inverse, -1, -2)) / 2
-
-    def solve(self, matrices: Real, columns: Real) -> Real:
-        """``matrices⁻¹ columns`` for (..., d, d) and columns (..., d, k)."""
-        return np.linalg.solve(matrices, columns)
-
-    def solve_lower(self, factors: Real, columns: Real) -> Real:
-        """``factors⁻¹ columns`` for lower triangular (..., d, d) and columns (..., d, k)."""
-        return np.linalg.solve(factors, columns)
 
     def inverse_lower(self, factors: Real) -> Real:
         """``factors⁻¹`` for lower triangular (..., d, d); of one large matrix by LAPACK, which

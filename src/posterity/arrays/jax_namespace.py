@@ -94,13 +94,10 @@ def _solved_identity(factor: jax.Array) -> jax.Array:
 
 _factorised = _few_together(jnp.linalg.cholesky)
 _lower = _few_together(_solved_identity)
-_general = _few_together(jnp.linalg.inv)
 cholesky = jax.custom_jvp(lambda matrices: _factorised(matrices))
 inverse_lower = jax.custom_jvp(lambda factors: _lower(factors))
-inverse = jax.custom_jvp(lambda matrices: _general(matrices))
 # Derivatives are products of matrices: no other factorisation is ever asked for.
 inverse_lower.defjvps(lambda tangent, known, _: -known @ jnp.tril(tangent) @ known)
-inverse.defjvps(lambda tangent, known, _: -known @ tangent @ known)
 
 
 @cholesky.defjvp
@@ -122,12 +119,6 @@ class JaxNamespace(Namespace):
     trigamma = staticmethod(trigamma)
     cholesky = staticmethod(cholesky)
 
-    def solve(self, matrices: Real, columns: Real) -> Real:
-        return inverse(matrices) @ columns
-
-    def solve_vectors(self, matrices: Real, vectors: Real) -> Real:
-        return (inverse(matrices) @ vectors[..., None])[..., 0]
-
     def solve_positive(self, matrices: Real, vectors: Real) -> Real:
         """Use inverses of Cholesky factors, which compile faster than the pivots of LU."""
         half = inverse_lower(cholesky(matrices))
@@ -139,9 +130,6 @@ class JaxNamespace(Namespace):
 
     def inverse_lower(self, factors: Real) -> Real:
         return inverse_lower(factors)
-
-    def solve_lower(self, factors: Real, columns: Real) -> Real:
-        return inverse_lower(factors) @ columns
 
     def iterate(self, step: Callable[[Any], Any], state: PyTree, times: int) -> Any:
         return jax.lax.fori_loop(0, times, lambda _, carry: step(carry), state)

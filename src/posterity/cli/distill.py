@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from posterity import distillation, models
 from posterity.artifact import provenance
 from posterity.artifact.aligned import listed, names_in
 from posterity.cli import files
-from posterity.cli.jobs import build_kind, problem_of
+from posterity.cli.jobs import problem_of
 from posterity.cli.options import Settings, conflict
 from posterity.cli.recipes import reading_of, recipe_of
 from posterity.cli.report import Group, group, status_of, status_report
@@ -42,7 +41,7 @@ from posterity.status import Progress
 from posterity.tabular.pooled import teacher_of
 from posterity.tabular.predictions import table_to_predict
 from posterity.tabular.recipe import Recipe, recipe_in
-from posterity.tabular.recipe_model import TIMES, inputs_of, offset_of
+from posterity.tabular.recipe_model import inputs_of, offset_of
 from posterity.tabular.records import Table, read_inputs, reordered
 from posterity.tabular.sites import as_provenance, kept, law_of, sites_in, together
 
@@ -53,7 +52,6 @@ KERNELS = {
 }
 KERNEL_OF = {"friction": "sghmc", "decay": "preconditioned-sgld", "floor": "preconditioned-sgld"}
 KERNEL_OPTIONS = ("step_size", "noise", *KERNEL_OF)
-STEP_SIZES = {"polynomial": distillation.Polynomial}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,8 +82,6 @@ def distillation_of(settings: Settings) -> Distilled:
     apart = [p for p in settings.values if p.startswith(("data.", "sampler.")) and p not in reading]
     if apart:
         raise conflict(apart[0], f"the posterior '{path}'")
-    if settings["times"] and recipe is None:
-        raise conflict("--times", f"'{path}', which is no posterior of survival")
     record = {"teacher": repr(posterior), "teacher digest": about.digest, **kept(about.provenance)}
     notes = list[str]()
     if recipe is None:
@@ -98,11 +94,10 @@ def distillation_of(settings: Settings) -> Distilled:
         known = together(sites_in(about.provenance).values()).get(recipe.spread or "")
         spread = settings["model.noise_variance"] or known
         with within(f"posterior '{path}'"):
-            posterior, model, notes = teacher_of(value, recipe, spread, settings["times"] or ())
+            posterior, model, notes = teacher_of(value, recipe, spread)
         names = inputs_of(recipe)[0]
         size = len(names)
         record |= as_provenance(recipe) if like is not None else {}
-        record |= {TIMES: json.dumps(model.times)} if model.times else {}
     pool, x, more = _pool(settings, names, size, str(path), recipe)
     named = {} if pool is None else {str(settings["inputs.file"]): pool.names, str(path): names}
     return Distilled(
@@ -117,7 +112,7 @@ def distillation_of(settings: Settings) -> Distilled:
 def _check_recipe(settings: Settings, recipe: Recipe, path: Path) -> None:
     kind = settings["model.kind"]
     own = specification.full_name(recipe.model)
-    of = {"times": "survival", "model.noise_variance": "linear", "model.likelihood": "network"}
+    of = {"model.noise_variance": "linear", "model.likelihood": "network"}
     wrong = [settings.flag(p) for p, model in of.items() if settings[p] and recipe.model != model]
     wrong += [f"--model {kind}"] * (kind is not None and specification.full_name(kind) != own)
     if wrong:
@@ -139,8 +134,6 @@ def _of_data(settings: Settings) -> Distilled:
     x = problem.data[0]
     run = settings.table("sampler", "kernel")
     options = {name: run.pop(name) for name in KERNEL_OPTIONS if name in run}
-    if isinstance(options.get("step_size"), dict):
-        options["step_size"] = build_kind(STEP_SIZES, options["step_size"], "sampler.step_size")
     own = next((kind for name, kind in KERNEL_OF.items() if name in options), "sgld")
     kind = settings["sampler.kernel"] or (own if options else None)
     kernel = None if kind is None else build(KERNELS[kind], options, "sampler")

@@ -13,11 +13,11 @@ from posterity.cli.report import Group, alarming, first, group, status_of, statu
 from posterity.cli.streams import Data, bar, verb
 from posterity.errors import ParameterError
 from posterity.federation import Run
-from posterity.federation.federate import proceed, too_few_hops
+from posterity.federation.federate import proceed
 from posterity.reporting.cautions import cautions_of_federation, notes_of_federation
 from posterity.runtime.files import write_file
 from posterity.status import Progress
-from posterity.tabular.pooled import by_default, check_coefficients, check_columns
+from posterity.tabular.pooled import check_coefficients, check_columns
 from posterity.tabular.recipe import recipe_in
 from posterity.tabular.sites import NOTES, as_provenance, said, sites_in
 
@@ -93,8 +93,6 @@ def _written(settings: Settings, job: Federated, run: Run) -> Data:
         of_file = as_provenance(recipe, facts)
         notes += said(facts)
         notes += notes_of_federation(ledger, recipe, facts)
-        if not isinstance(settings["model.personal"], dict):
-            notes += by_default(run.agreement.prior, recipe)
     written = files.write(ledger, settings.output, "federate", record | of_file)
     history = settings.path("output.history")
     if history is not None:
@@ -113,7 +111,7 @@ def _written(settings: Settings, job: Federated, run: Run) -> Data:
         "steps": steps,
         "exact": run.exact and ledger.independent,
         "rule": run.rule,
-        "warning": too_few_hops(run, job.steps) or _way_on(run),
+        "warning": _way_on(run),
         "status": status_of(run.status),
         "sites": {
             site: {

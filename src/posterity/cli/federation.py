@@ -1,23 +1,16 @@
-"""``posterity federation``: terms of a federation, and its state."""
+"""``posterity federation``: terms of a federation, and orders about its members."""
 
-import json
 import os
 import threading
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
-from rich.live import Live
-
 from posterity.cli import deployment
-from posterity.cli.deployment import SOCKET
 from posterity.cli.options import Settings
-from posterity.cli.site import answered, confirm, folder_of, status_table
-from posterity.cli.streams import Data, Verb, escaped, present, printable, verb
+from posterity.cli.site import answered, confirm, status_table
+from posterity.cli.streams import Data, printable, verb
 from posterity.engine.author import Author
 from posterity.engine.notices import Known, followed
 from posterity.engine.signing import PrivateKey
-from posterity.engine.transports.unix import Absent, Client
 from posterity.errors import UsageError
 from posterity.runtime.files import write_file
 from posterity.runtime.interrupts import Interrupts, deferred, heed
@@ -37,38 +30,6 @@ def new(settings: Settings) -> Data:
     write_file(output, deployment.as_toml("federation-file", values, output.parent).encode())
     words = deployment.in_words(terms)
     return {"output": output, "digest": terms.digest, "terms": words}
-
-
-def status(settings: Settings) -> None:
-    """Print the state of a federation, as far as one of its sites knows it."""
-    folder = folder_of(settings)
-    as_json = bool(settings["json"])
-    if not settings["follow"]:
-        once = Verb(status_table, lambda _: answered(deployment.ask(folder, "status"), folder))
-        present(lambda: (settings, once), as_json)
-        return
-    heed()
-    looks = _looks(folder, settings["every"])
-    if as_json:
-        for data in looks:
-            print(json.dumps(data), flush=True)
-    with Live(auto_refresh=False) as live:
-        for data in looks:
-            live.update(status_table(escaped(data)), refresh=True)
-
-
-def _looks(folder: Path, every: float) -> Iterator[Data]:
-    """Yield the state of an agent's site repeatedly; if none runs, the last known one."""
-    deployment.configuration(folder)
-    with Client(folder / SOCKET) as client:
-        data = answered(deployment.ask(folder, "status"), folder)
-        while True:
-            yield data
-            time.sleep(every)
-            try:
-                data = answered(client.ask("status"), folder)
-            except Absent:
-                data = data | {"running": None}
 
 
 def _ordered(settings: Settings, name: str, *, itself: bool) -> tuple[Author, Data]:

@@ -33,7 +33,7 @@ def read(path: Path) -> tuple[Posterior, Inspection]:
     value, about = read_any(path)
     if not isinstance(value, Distribution | Ledger):
         student = "A student only predicts: compare what posterity predict says of the same inputs."
-        fix = student if about.kind == "Student" else "Read it with posterity.load."
+        fix = student if about.kind == "Student" else "See what is in it: posterity inspect FILE."
         raise _other(about.kind, path, "a posterior or a ledger", fix)
     return value, about
 

@@ -1,7 +1,6 @@
 """``posterity inspect``: the contents of a file."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -14,18 +13,6 @@ from posterity.cli.streams import Data, verb
 from posterity.errors import ArtifactError, StructureError
 from posterity.reporting.contents import of_posterior, without_posterior
 from posterity.tabular.sites import in_words
-
-
-def inspected(file: Path) -> Data:
-    """Return the contents of a file as data; errors as of :func:`posterity.load`."""
-    files.check_regular(file)
-    try:
-        return of_posterior(*files.read(file))
-    except (ArtifactError, StructureError):
-        contents = without_posterior(file)
-        if contents is None:
-            raise
-        return contents
 
 
 def report(data: Data) -> Group:
@@ -82,4 +69,12 @@ def _tree(node: Data, name: str = "") -> Tree:
 @verb(report)
 def inspect(settings: Settings) -> Data:
     """Check a file and print its contents."""
-    return inspected(*settings.arguments("a file"))
+    (file,) = settings.arguments("a file")
+    files.check_regular(file)
+    try:
+        return of_posterior(*files.read(file))
+    except (ArtifactError, StructureError):
+        contents = without_posterior(file)
+        if contents is None:
+            raise
+        return contents

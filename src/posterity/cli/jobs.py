@@ -22,13 +22,14 @@ from posterity.families import Distribution
 from posterity.families.names import Names, some
 from posterity.federation import Run, specification
 from posterity.federation.federate import start
-from posterity.federation.specification import build, one_of
+from posterity.federation.specification import one_of
 from posterity.ledger import Ledger
 from posterity.models.tables import SPREAD
 from posterity.runtime.files import named as split_name
 from posterity.tabular.federated import arranged, robust_ledger
 from posterity.tabular.fitting import prior_of
 from posterity.tabular.multicentre import NOISE_OF_ONE, Sites
+from posterity.tabular.options import DISPERSED
 from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.records import TARGET, Table, oddities, read_sites
 from posterity.tabular.rows import Design
@@ -207,6 +208,12 @@ def _of_recipe(
             if kind == "network"
             else "Leave it out, or save the records as .csv files with a header.",
         )
+    if kind.removesuffix("-regression") in DISPERSED and settings["model.dispersion"] is None:
+        raise UsageError(
+            found=f"arrays with model {kind}, and no dispersion",
+            expected="a known one, as it is estimated of tables alone",
+            fix="Pass --dispersion V, or save the records as .csv files with a header.",
+        )
     return None
 
 
@@ -310,10 +317,3 @@ def _regression(settings: Settings, kind: str, sites: Sites) -> Problem:
     notes = (*sites.notes, *oddities([table.inputs], table.names))
     record = as_provenance(recipe, sites.facts)
     return Problem(kind, sites.model, prior, table.data, table.names, notes, record)
-
-
-def build_kind(kinds: Mapping[str, Any], options: Mapping[str, Any], place: str) -> Any:
-    """Make an object from a table's options; their ``kind`` selects its type."""
-    options = dict(options)
-    make = one_of(kinds, options.pop("kind", None), f"{place}.kind")
-    return build(make, options, place)

@@ -5,15 +5,15 @@ from typing import Any
 
 from posterity.artifact import Inspection
 from posterity.cli import files
-from posterity.cli.options import Settings, conflict, unwanted
+from posterity.cli.options import Settings, unwanted
 from posterity.cli.recipes import reading_of, recipe_of
 from posterity.cli.report import Group, first, group, short, table
 from posterity.cli.streams import Data, bar, verb
 from posterity.runtime.text import count
-from posterity.tabular.predictions import FORMATS, Predicted, joined, of_site, predicted, texts_of
+from posterity.tabular.predictions import FORMATS, Predicted, predicted, texts_of
 from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.recipe_model import columns_of
-from posterity.tabular.sites import law_of, twice
+from posterity.tabular.sites import law_of
 
 OF_NETWORKS = {"samples": "samples", "likelihood": "model.likelihood", "seed": "seed"}
 """Options of predictions by a network, by argument."""
@@ -79,9 +79,6 @@ def _check_used(settings: Settings, recipe: Recipe | None, about: Inspection) ->
         if (place.startswith("data.") and recipe is None) or of.get(place, model) != model:
             expected = "options that the predictions hang on"
             raise unwanted(settings.flag(place), f"for {what}", expected)
-    if "times" in settings.values and about.kind == "Student":
-        expected = "none: it learned those of posterity distill"
-        raise unwanted("--times", f"for the student in {about.path!r}", expected)
 
 
 def _check_level(settings: Settings, has_interval: bool, file: Path, what: str) -> None:
@@ -94,23 +91,16 @@ def _check_level(settings: Settings, has_interval: bool, file: Path, what: str) 
 
 # --- commands ------------------------------------------------------------------------------------
 
-MEANS = ("entropy", "mutual_information", "variance", "noise_variance", "extrapolates")
-"""Parts of a prediction whose mean over records is reported."""
-UNITS = {"entropy": " nats", "mutual_information": " nats"}
 WANTED = "a posterior, network or student", "a file of records"
 
 
 def _report(data: Data) -> str:
     what = f"{data['kind']} in {data['file']}"
-    means = (
-        f"  mean {name.replace('_', ' ')}: {short(value)}{UNITS.get(name, '')}"
-        for name, value in data["means"].items()
-    )
     names = data["columns"]  # but not a hundred classes
     names = names if len(names) <= 12 else [*names[:4], "...", *names[-4:]]
     wrote = f"Wrote {', '.join(names)} to {data['output']}"
     said = f"Predicted {count(data['records'], 'record')} by the {what}."
-    return "\n".join([said, *means, wrote])
+    return f"{said}\n{wrote}"
 
 
 @verb(_report)
@@ -124,14 +114,12 @@ def predict(settings: Settings) -> Data:
     keep = {name: texts_of(inputs, name) for name in settings["keep"] or ()}
     found.write(output, keep)
     kept = found.kept
-    means = {n: found.parts[n][kept].mean() for n in MEANS if n in found.parts and len(kept)}
     return {
         "output": output,
         "file": file,
         "kind": kind,
         "records": len(kept),
         "columns": [*keep, *columns_of(found.parts)],
-        "means": means,
         "notes": found.notes,
     }
 
@@ -171,24 +159,12 @@ def _scores_report(data: Data) -> Group:
 @verb(_scores_report)
 def evaluate(settings: Settings) -> Data:
     """Score predictions of records whose target is known, overall and by group."""
-    file, *tables = settings.files if len(settings.files) > 2 else settings.arguments(*WANTED)
+    file, inputs = settings.arguments(*WANTED)
     by = settings["by"]
-    if by is not None and len(tables) > 1:
-        raise conflict(f"--by {by}", "several tables, which are scored by site")
-    several = {}
-    kind = ""
-    for inputs in tables:
-        site, _ = of_site(inputs)
-        if site in several:
-            raise twice("tables", site)
-        kind, own = _predicted(settings, file, inputs, scored=True)
-        several[site] = own
-    found, labels = joined(several)
-    if len(tables) == 1:
-        labels = None if by is None else texts_of(tables[0], by)
+    kind, found = _predicted(settings, file, inputs, scored=True)
+    labels = None if by is None else texts_of(inputs, by)
     whole, groups = found.scores(settings["level"], labels)
     _check_level(settings, "coverage" in whole, file, "scores are of")
-    by = "site" if len(tables) > 1 else by
     return {
         "file": file,
         "kind": kind,

@@ -11,13 +11,12 @@ from rich.table import Table
 
 import posterity
 from posterity.cli import files
-from posterity.cli.jobs import Problem, build_kind, problem_of
+from posterity.cli.jobs import Problem, problem_of
 from posterity.cli.options import Settings
 from posterity.cli.report import MOST_ROWS, Group, filled, group, status_of, status_report
 from posterity.cli.streams import Data, bar, verb
-from posterity.errors import ConvergenceWarning, UsageError
-from posterity.pursuit import Best, Fixed, Flatness, Joint, Pursuit, Schedule
-from posterity.pursuit.schedules import SEVERAL
+from posterity.errors import ConvergenceWarning
+from posterity.pursuit import Joint, Pursuit
 from posterity.runtime.interrupts import Interrupts, deferred
 from posterity.status import Progress
 
@@ -83,11 +82,9 @@ def pursue(settings: Settings) -> Data:
 
 def arguments_of(settings: Settings) -> dict[str, Any]:
     """Return the arguments of :func:`posterity.pursue` except its target and key."""
-    options = settings.table("pursuit", "schedule", "polish")
+    options = settings.table("pursuit", "polish")
     options["base"] = settings["pursuit.base"]
     options["polish"] = POLISH[settings["pursuit.polish"]]
-    if settings["pursuit.schedule"] is not None:
-        options["schedule"] = _lambdas(settings["pursuit.schedule"])
     return options
 
 
@@ -123,11 +120,11 @@ def _written(settings: Settings, problem: Problem, pursuit: Pursuit) -> Data:
         "evaluations": str(pursuit.trace[-1].evaluations),
         "status": str(status),
     }
+    network = problem.kind == "network"
     if problem.names:
-        key = "inputs" if problem.kind == "network" else "coefficients"
-        record[key] = json.dumps(problem.names)
+        record["inputs" if network else "coefficients"] = json.dumps(problem.names)
     posterior: Any = pursuit.posterior
-    if problem.record:
+    if problem.record and not network:
         posterior = posterior.named(problem.names)
     written = files.write(posterior, settings.output, "pursue", record | problem.record)
     narrow = base == "diagonal" and not status.converged
@@ -145,25 +142,3 @@ def _written(settings: Settings, problem: Problem, pursuit: Pursuit) -> Data:
         "refused": [{"number": place, "reason": reason} for place, reason in pursuit.refused],
         "status": status_of(status, **{name: getattr(pursuit, name) for name in DIAGNOSTICS}),
     }
-
-
-def _lambdas(rule: str | float | dict[str, Any]) -> Any:
-    """Return a rule for λ by name with options from a table; a number is a constant λ."""
-
-    def best(*, values: list[Any] | None = None) -> Best:
-        return Best() if values is None else Best(tuple(values))
-
-    def schedule(*, values: list[Any]) -> Schedule:
-        """Return the λ of the first component, the second …, and the last for all that follow."""
-        if not SEVERAL.allows(values):
-            raise UsageError(
-                found=f"values = {values}",
-                expected="a positive number for each component, the last for all that follow",
-            )
-        return Schedule(lambda number: values[min(number, len(values)) - 1])
-
-    if isinstance(rule, float | int):
-        return Fixed(rule)
-    rules = {"best": best, "fixed": Fixed, "schedule": schedule, "flatness": Flatness}
-    options = rule if isinstance(rule, dict) else {"kind": rule}
-    return build_kind(rules, options, "pursuit.schedule")

@@ -61,12 +61,11 @@ class Kind:
             if len(own) < len(texts) or not (self.nameless or all(own)):
                 raise ValueError(f"{self.metavar}, once a name")
             return own
-        if not self.many:
+        listed = self.many and any(text.lstrip().startswith("[") for text in texts)
+        if listed or not self.many:
             if len(texts) > 1:
                 raise ValueError(f"{self.metavar}, once")
-            return read(texts[0])
-        if texts[-1].lstrip().startswith("["):
-            return _value(texts[-1])
+            return _value(texts[0]) if listed else read(texts[0])
         try:
             parts = [read(part.strip()) for row in csv.reader(texts) for part in row]
         except csv.Error as error:  # a carriage return

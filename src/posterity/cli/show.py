@@ -9,13 +9,9 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from posterity.cli import files
-from posterity.cli.inspect import inspected
-from posterity.cli.inspect import report as inspect_report
 from posterity.cli.options import Settings, conflict, unwanted
 from posterity.cli.report import MOST_ROWS, Group, first, group, short
 from posterity.cli.streams import Data, plain, verb
-from posterity.cli.tables import RATIO
-from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.inference.federated_effects import caveats_of
 from posterity.ledger import Ledger
 from posterity.reporting.cautions import doubts_of
@@ -29,14 +25,13 @@ from posterity.tabular.tables.files import as_csv as as_csv_text
 
 COLUMNS = ("block", "member", "quantity", "name")
 ROW = (*COLUMNS, "mean", "sd", "low", "high")
+RATIO = ("name", "what", "ratio", "low", "high", "level", "unit")
 PULL = (*COLUMNS, "mean", "without", "by")
 
 
 def _report(data: Data) -> Group | None:
     if data.get("csv"):
         return None
-    if "sites" not in data or "content" in data or isinstance(data["family"], dict):
-        return inspect_report(data)
     limits = (f"{100 * data['level']:g} % from", "to")
     proper = "" if data["proper"] else ", which is improper: its numbers are not defined"
     ledger = ""
@@ -84,16 +79,14 @@ def show(settings: Settings) -> Data:
         raise conflict("--ratios", "--site")
     (file,) = settings.arguments("a file")
     whole = bool(as_csv or settings["all"] or settings.as_json)
-    try:
-        posterior, about = files.read(file)
-    except (ArtifactError, StructureError):  # raised again, unless the file has other contents
-        return _printed(_without_posterior(settings), as_csv)
+    posterior, about = files.read(file)
     summary = summarise(posterior, level)
     pulls = []
     ledger = isinstance(posterior, Ledger)
     if site is not None:
         if not isinstance(posterior, Ledger):
-            raise _no_ledger(site, about.kind)
+            expected = "a ledger, which has each site's factor"
+            raise unwanted(f"--site {site}", f"of a {about.kind}", expected)
         pulls = influences(posterior, site)
     shown = summary if whole else _unsaid(summary)
     by_layer = "weights of networks are summarised by layer, not listed"
@@ -136,31 +129,16 @@ def _unsaid(summary: Summary) -> Summary:
     return dataclasses.replace(summary, tables=tuple(kept))
 
 
-def _without_posterior(settings: Settings) -> Data:
-    data = inspected(*settings.files)
-    kind = data["kind"]
-    if settings["site"] is not None:
-        raise _no_ledger(settings["site"], kind)
-    what = "a student, which predicts: see posterity predict" if kind == "Student" else f"a {kind}"
-    notes = [f"{what}; it has no means or intervals"]
-    return {**data, "rows": [], "count": 0, "whole": True, "notes": notes}
-
-
-def _no_ledger(site: str, kind: str) -> UsageError:
-    expected = "a ledger, which has each site's factor"
-    return unwanted(f"--site {site}", f"of a {kind}", expected)
-
-
 def _printed(data: Data, as_csv: bool) -> Data:
     """Print the numbers as CSV if asked to, and return the data."""
     if not as_csv:
         return data
     columns = ROW
     rows = data["rows"]
-    if data.get("site") is not None:
+    if data["site"] is not None:
         columns = PULL
         rows = data["pulls"]
-    elif data.get("ratios") is not None:
+    elif data["ratios"] is not None:
         columns = RATIO
         rows = data["ratios"]
     cells = ([row[name] for name in columns] for row in plain(rows))
@@ -249,17 +227,14 @@ def _layer_cells(one: Data) -> list[Any]:
 
 
 def _components_table(data: Data, words: int = 6) -> Table:
-    """Return a table of the components' weights, of the most probable words of a topic, as many as
-    fit on a line, and of the coordinates in which components differ most.
+    """Return a table of the components' weights, and of the most probable words of a topic, as many
+    as fit on a line.
     """
     components = data["components"]
     weighed = any(one["weight"] is not None for one in components)
     topics = any(one["top"] for one in components)
-    # With --all, weights have rows too.
-    coordinates = [row for row in data["rows"] if not row["quantity"]]
-    apart = _apart(components, len(coordinates))
     headers = [components[0]["kind"], *["weight"] * weighed, *["most probable"] * topics]
-    table = _table(*headers, *(_name(coordinates[i]["label"]) for i in apart))
+    table = _table(*headers)
     if topics:
         table.columns[1 + weighed].justify = "left"
 
@@ -271,34 +246,5 @@ def _components_table(data: Data, words: int = 6) -> Table:
         if topics:
             top = (f"{word['name']} {word['probability']:.2g}" for word in one["top"][:words])
             yield ", ".join(top)
-        yield from (f"{short(one['mean'][i])} ± {short(_sds(one)[i])}" for i in apart)
 
     return _rows(data, components, table, cells)
-
-
-def _apart(components: list[Data], count: int, most: int = 3) -> list[int]:
-    """Return the coordinates in which components of a mixture differ most, as many as fit on a
-    line.
-
-    With two separate modes, rows of the whole mixture may describe a region without draws.
-    """
-    known = all(one["kind"] == "component" and _sds(one) for one in components)
-    if not known or components[0]["block"] or len(components) < 2:
-        return []
-
-    def gap(i: int) -> float:
-        means = [one["mean"][i] for one in components]
-        return (max(means) - min(means)) / max(min(_sds(one)[i] for one in components), 1e-300)
-
-    count = min(len(components[0]["mean"]), count)
-    return sorted(sorted(range(count), key=gap, reverse=True)[:most])
-
-
-def _sds(one: Data) -> list[float]:
-    """Return a component's standard deviations; empty unless all its numbers are known."""
-    mean = one["mean"]
-    covariance = one["covariance"]
-    if not isinstance(mean, list) or not isinstance(covariance, list):
-        return []
-    variances = [v[i] if isinstance(v, list) else v for i, v in enumerate(covariance)]
-    return [] if None in mean + variances else [max(v, 0.0) ** 0.5 for v in variances]

@@ -364,12 +364,3 @@ def result(settings: Settings) -> Data:
     written = files.write(posterior, output, "site result", record)
     about = {name: head[name] for name in ("epoch", "sequence", "by")}
     return written | about | {"certificate": certificate}
-
-
-@verb("{name} goes to {to}, once both run.".format_map)
-def send(settings: Settings) -> Data:
-    """Send a file to another member, to be fused or distilled."""
-    folder, file = settings.arguments("the folder of the site", "a file")
-    files.check_regular(file)
-    deployment.ask(folder, "send", file.read_bytes(), to=settings.need("to"), name=file.name)
-    return {"name": file.name, "to": settings["to"]}

@@ -12,20 +12,15 @@ from posterity.cli.report import Group, group, parameters
 from posterity.cli.streams import Data, verb
 from posterity.errors import StructureError
 from posterity.families import names
-from posterity.reporting.summary import summarise
-from posterity.reporting.words import ratios_of
-from posterity.runtime.files import write_file
 from posterity.runtime.text import typed
 from posterity.tabular.reading import names_in_r
 from posterity.tabular.recipe import recipe_in
 from posterity.tabular.sites import as_provenance
 from posterity.tabular.tables import to_ledger, to_table, write
-from posterity.tabular.tables.files import as_csv, law_of, of_sites, read_moments
+from posterity.tabular.tables.files import law_of, of_sites, read_moments
 from posterity.tabular.units import suspicious
 
 GRAPH = ".onnx"
-RATIO = ("name", "what", "ratio", "low", "high", "level", "unit")
-"""Columns of a table of ratios."""
 SUFFIXES = (".csv", ".json", GRAPH)
 
 
@@ -58,8 +53,7 @@ def import_(settings: Settings) -> Data:
     if prior is not None:
         before, about = files.read_prior(prior)
         record["prior"] = about.digest
-    unused = [name for name in moments.unused if name]
-    notes = [f"columns that were not used: {', '.join(unused)}"] * bool(unused)
+    notes = [*moments.notes]
     if several:
         result: Any = of_sites(moments, table, prior=before)
         if len(result.sites) > 1:
@@ -123,29 +117,6 @@ def _graph(path: Path, output: Path) -> Data:
     }
 
 
-def _ratios(settings: Settings, law: Any, about: Any) -> Data:
-    """Write the ratios that coefficients stand for, with their intervals, as .csv or .json."""
-    summary = summarise(law, settings["level"])
-    recipe = recipe_in(about.provenance)
-    rows = [*ratios_of(recipe, summary.first(summary.size), summary.level)]
-    output = settings.output
-    if settings["covariance"] is not None:
-        raise conflict("--ratios", "--covariance")
-    if output.suffix.lower() == ".json":
-        content = json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
-    else:
-        cells = ([row[key] for key in RATIO] for row in rows)
-        content = as_csv([RATIO, *cells])
-    write_file(output, content.encode())
-    return {
-        "output": output,
-        "covariance": None,
-        "family": summary.family,
-        "parameters": len(rows),
-        "notes": [],
-    }
-
-
 def _export_report(data: Data) -> str:
     line = f"Wrote {data['parameters']} parameters to {data['output']}"
     return line + f"\nWrote their covariance to {data['covariance']}" * bool(data["covariance"])
@@ -161,8 +132,6 @@ def export(settings: Settings) -> Data:
     if output.suffix.lower() == GRAPH:
         return _graph(path, output)
     law, about = files.read(path)
-    if settings["ratios"]:
-        return _ratios(settings, law, about)
     table = to_table(law)
     recipe = recipe_in(about.provenance)
     known = None if recipe is None else json.loads(recipe.canonical())

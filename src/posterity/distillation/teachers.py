@@ -216,7 +216,7 @@ class Draws(_OfModel):
         COUNT.check(samples=samples)
         self.stack = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf, np.float32)), stack)
         shapes = [leaf.shape for leaf in jax.tree.leaves(self.stack)]
-        if not shapes or len({shape[:1] for shape in shapes}) != 1 or () in shapes:
+        if not shapes or len({shape[:1] for shape in shapes}) != 1 or shapes[0][:1] in ((), (0,)):
             raise StructureError(
                 found=f"draws of shapes {shapes}", expected="arrays of draws on the first axis"
             )

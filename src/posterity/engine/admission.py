@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from posterity.arrays.tree import structure
-from posterity.artifact.artifact import from_bytes
 from posterity.engine.agreement import Terms
-from posterity.engine.messages import MOST_SEQUENCES, Answer, Handover, Letter, Notice, Question
-from posterity.engine.refusal import Refusal, reading
+from posterity.engine.messages import MOST_SEQUENCES, Answer, Letter, Notice, Question
+from posterity.engine.refusal import Refusal
 from posterity.engine.signing import MESSAGE, STATEMENT, Envelope, Statement
 from posterity.families import ExponentialFamily
 from posterity.federation import Token
@@ -40,7 +39,7 @@ def admitted(terms: Terms, content: bytes, receiver: str, gone: Container[str]) 
     body = letter.body
     strange = not terms.members.keys() >= {letter.sender, *letter.gone}
     astray = (letter.terms, letter.receiver) != (terms.digest, receiver)
-    late = letter.sender in gone and isinstance(body, Token | Question | Answer | Handover)
+    late = letter.sender in gone and isinstance(body, Token | Question | Answer)
     found = f"a letter for {letter.receiver!r} under terms {letter.terms[:16]!r}"
     expected = f"one for {receiver!r} under {terms.digest[:16]!r}"
     of_gone = f"a {type(body).__name__} of {letter.sender!r}"
@@ -51,9 +50,6 @@ def admitted(terms: Terms, content: bytes, receiver: str, gone: Container[str]) 
     )
     if isinstance(body, Token):
         _check_token(terms, letter, body)
-    if isinstance(body, Handover):
-        with reading("a file that was handed over", "an artifact of posterity"):
-            from_bytes(body.content)
     return letter
 
 

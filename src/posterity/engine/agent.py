@@ -2,38 +2,27 @@
 durable before the letters that follow from it are sent.
 """
 
-import contextlib
 import dataclasses
 import functools
 import random
 import threading
 import time
-import urllib.parse
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable
 
 from posterity.engine.machine import Machine
-from posterity.engine.memory import Memory, Step, failed, line, refused
-from posterity.engine.messages import Handover, digest_of
-from posterity.engine.refusal import Refusal
+from posterity.engine.memory import Memory, Step, failed
+from posterity.engine.messages import digest_of
 from posterity.engine.store import Change, Outgoing, Store
-from posterity.runtime.files import write_file
 
 
 class Agent:
     """A running site. It may be called from several threads; its errors are those of its store.
 
-    ``heard`` has the time, in seconds of :func:`time.monotonic`, of each member's last letter. The
-    inbox takes at most ``files`` files of a member, of together ``file_bytes`` bytes, so that none
-    fills the disk.
+    ``heard`` has the time, in seconds of :func:`time.monotonic`, of each member's last letter.
     """
 
-    def __init__(
-        self, machine: Machine, store: Store, *, files: int = 256, file_bytes: int = 2**30
-    ):
-        self.files = files
-        self.file_bytes = file_bytes
+    def __init__(self, machine: Machine, store: Store):
         self.store, self._lock = store, threading.Lock()
         self.memory: Memory = machine.load(store.state, store.outbox)
         self.machine = machine.under(self.memory)
@@ -47,12 +36,7 @@ class Agent:
 
     def _received(self, letter: bytes, memory: Memory) -> Step:
         try:
-            step = self.machine.receive(memory, letter)
-            for sender, handover in step.files:
-                self._keep(sender, handover)
-            return step
-        except Refusal as refusal:
-            return refused(memory, refusal, digest_of(letter))
+            return self.machine.receive(memory, letter)
         except Exception as error:
             return failed(memory, error, digest=digest_of(letter))
 
@@ -72,50 +56,14 @@ class Agent:
             for step in steps:
                 whole = whole.then(step(whole.memory))
             memory = whole.memory
-            entries = (*whole.entries, *self._left_by(whole))
-            if memory is not self.memory or entries:
+            if memory is not self.memory or whole.entries:
                 same = memory.is_like(self.memory)
                 state = self.store.state if same else memory.to_bytes()
-                self.store.commit(Change(state, memory.rows, entries, whole.erase))
+                self.store.commit(Change(state, memory.rows, whole.entries, whole.erase))
             self.memory = memory
             self.machine = self.machine.under(memory)
             self.heard = self.heard | dict.fromkeys(whole.heard, time.monotonic())
             return whole.sent
-
-    def _left_by(self, whole: Step) -> Iterator[bytes]:
-        """Return log lines on files of forgotten members, which people have to remove."""
-        with contextlib.suppress(OSError):  # errors of files must not stop a forgetting
-            for site in sorted(whole.memory.gone - self.memory.gone if whole.erase else ()):
-                names = sorted(self._kept(site))
-                if names:
-                    yield line("files stay", of=site, names=names)
-
-    def _keep(self, sender: str, handover: Handover) -> None:
-        name = handover.name
-        content = handover.content
-        others = [size for other, size in self._kept(sender).items() if other != name]
-        if len(others) >= self.files or sum(others) + len(content) > self.file_bytes:
-            found = f"file {name!r} after {len(others)} of {sender!r}, {sum(others)} bytes"
-            expected = f"at most {self.files} of a member, {self.file_bytes} bytes"
-            fix = "Move files out of its folder in the inbox: it is sent again."
-            raise Refusal.of(found, expected, "size", fix)
-        folder = self.inbox(sender)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_file(folder / name, content)
-
-    def _kept(self, sender: str) -> dict[str, int]:
-        folder = self.inbox(sender)
-        if not folder.is_dir():
-            return {}
-        return {each.name: each.stat().st_size for each in folder.iterdir() if each.is_file()}
-
-    def inbox(self, sender: str) -> Path:
-        """Return the folder for a member's files, ``inbox/SENDER`` next to the store. The name is
-        percent-encoded as in a URL, and so is a leading dot.
-        """
-        quoted = urllib.parse.quote(sender, safe="")
-        quoted = "%2E" + quoted[1:] if quoted.startswith(".") else quoted
-        return self.store.path.parent / "inbox" / quoted
 
 
 @dataclasses.dataclass

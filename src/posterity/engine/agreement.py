@@ -319,10 +319,9 @@ class Terms:
             "server": self.server,
             "steps": self.steps,
             "tolerance": self.tolerance,
+            "quorum": self.quorum,
+            "deadline": self.deadline,
         }
-        # Terms of the first schema have neither.
-        later = {"quorum": (self.quorum, None), "deadline": (self.deadline, DEADLINE)}
-        document |= {name: value for name, (value, usual) in later.items() if value != usual}
         return hashlib.sha256(as_text(document).encode()).hexdigest()
 
     def neighbours(self, site: str, gone: frozenset[str] = frozenset()) -> tuple[str, ...]:

@@ -87,7 +87,7 @@ def audit_certificate(terms: Terms, envelope: bytes) -> Audit:
 def _words(known: Known, gone: list[str], answers: int) -> tuple[str, ...]:
     predicate = known.predicate
     left = known.predicate["left"]
-    absent = ", ".join(map(json.dumps, predicate.get("absent", ())))
+    absent = ", ".join(map(json.dumps, predicate["absent"]))
     lacks = f" Not among them, so that nothing is known of theirs: {absent}." if absent else ""
     nats = "an unknown number of" if left is None else f"{left:.2g}"
     (number, who), sequence, _ = known.version

@@ -125,7 +125,7 @@ class Author:
             envelopes=[each.text for each in residuals.values()] if whole else [],
             forgotten={site: each.digest for site, each in tombstones.items()},
             tombstones=[each.text for each in tombstones.values()],
-            **({"rotations": [*self.terms.changes]} if self.terms.changes else {}),
+            rotations=[*self.terms.changes],
             time=time,
         )
 
@@ -191,7 +191,7 @@ def claims_on_answers(
     stay = terms.staying(certificate.forgotten)
     claims = {
         "every remaining member has answered or is named as absent, and no other": (
-            sorted([*residuals, *predicate.get("absent", ())]) == [*stay]
+            sorted([*residuals, *predicate["absent"]]) == [*stay]
         ),
         "the answers of members that it names are in it, as they signed them": (
             {site: each.digest for site, each in residuals.items()} == predicate["residuals"]

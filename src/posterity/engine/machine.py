@@ -26,13 +26,7 @@ from posterity.engine.author import status_by
 from posterity.engine.log import Tree, TreeHead, key_name
 from posterity.engine.member import Member
 from posterity.engine.memory import RESTING, TOKEN, Memory, Step, line, refused
-from posterity.engine.messages import (
-    MOST_EPOCHS,
-    Acknowledgement,
-    Handover,
-    body_of,
-    digest_of,
-)
+from posterity.engine.messages import MOST_EPOCHS, Acknowledgement, body_of
 from posterity.engine.notices import Known, Standing, posterior_of, read
 from posterity.engine.refusal import Reason, Refusal, forbidden
 from posterity.errors import PosterityError
@@ -104,8 +98,7 @@ class Machine(Member):
         own = memory.own
         if own.epoch != token.epoch or own.answered < 0:
             return UNSEALED
-        # A store of the first form has no seal: then the number alone tells.
-        return own.answered, memory.seal or self._seal_in(token)[1]
+        return own.answered, memory.seal
 
     def _is_fenced(self, memory: Memory, token: Token) -> bool:
         """Return whether the token's epoch ended, perhaps before this site took part."""
@@ -376,17 +369,6 @@ class Machine(Member):
         if token is not None and token.receiver in step.memory.absent:
             return step.then(self.begin(step.memory))
         return self._concluded(step)
-
-    def hand_over(self, memory: Memory, receiver: str, handover: Handover) -> Step:
-        """Send a file to another member; raises a Refusal if there is none of this name."""
-        if receiver not in self.terms.members or receiver in memory.gone | {self.name}:
-            others = f"one of {sorted(self.terms.members.keys() - memory.gone - {self.name})}"
-            raise forbidden(f"a file for {receiver!r}", "membership", others)
-        message = self._sealed(memory, receiver, handover)
-        memory = memory.with_letters({f"file {handover.name} to {receiver}": message})
-        sha = digest_of(handover.content)
-        step = Step(memory, (message,))
-        return step.logging("file sent", name=handover.name, to=receiver, sha256=sha)
 
     def checkpoint(self, memory: Memory, tree: Tree) -> Step:
         """Send the listeners the checkpoint of the site's log, so that they can cosign it. Of what

@@ -13,10 +13,8 @@ from posterity.engine.admission import admitted
 from posterity.engine.memory import ANSWER, QUESTION, RESTING, TOKEN, Memory, Step, refused
 from posterity.engine.messages import (
     SCHEMA,
-    SCHEMAS,
     Acknowledgement,
     Answer,
-    Handover,
     Letter,
     Notice,
     Question,
@@ -47,7 +45,7 @@ class Member(Relay):
             raise Refusal.of(found, expected, "membership", fix)
         digests = {"terms": self.terms.digest, "numbers": self.terms.agreement.digest}
         rotations = self.terms.changes or memory.rotations  # an empty store has none
-        apart = {site: form for site, form in memory.apart.items() if form[1] not in SCHEMAS}
+        apart = {site: form for site, form in memory.apart.items() if form[1] != SCHEMA}
         return dataclasses.replace(memory, **digests, rotations=rotations, apart=apart)
 
     def under(self, memory: Memory) -> Self:
@@ -165,10 +163,6 @@ class Member(Relay):
                     if refusal.reason != "retired":
                         raise  # otherwise its sender may not know of the change yet
                     step = refused(memory, refusal, digest)
-            case Handover(name, content):
-                step = Step(memory, files=((sender, body),)).logging(
-                    "file received", name=name, sender=sender, sha256=digest_of(content)
-                )
             case Answer():
                 step = self._receive_answer(memory, sender, body)
             case _:

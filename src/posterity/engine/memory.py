@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from posterity.artifact.artifact import from_bytes, to_bytes
 from posterity.artifact.manifest import as_text
-from posterity.engine.messages import Acknowledgement, Handover, Letter, Unread, body_of
+from posterity.engine.messages import Acknowledgement, Letter, Unread, body_of
 from posterity.engine.notices import Known, parsed
 from posterity.engine.refusal import RELEASE, Refusal, reading
 from posterity.engine.store import Change, Outgoing
@@ -155,13 +155,10 @@ class Memory:
 
     def met(self, letter: Letter) -> Self:
         """Return the memory after a member's letter, which may not be read, or say so of others."""
-        form = [letter.release, letter.schema]
         others = dict(self.apart)
         if isinstance(letter.body, Unread | str):
-            others[letter.sender] = form
-        elif (
-            letter.release and others.get(letter.sender) != form
-        ):  # it is back with another release
+            others[letter.sender] = [letter.release, letter.schema]
+        elif letter.release:  # it has this schema now, too
             others.pop(letter.sender, None)
         return self if others == self.apart else dataclasses.replace(self, apart=others)
 
@@ -219,37 +216,33 @@ class Memory:
                 epoch, sequence, independent = own["entry"]
                 own["entry"] = Entry(epoch, sequence, parts.get("factor"), independent)
             kept = {p.removeprefix(NOTICE): r for p, r in rows.items() if p.startswith(NOTICE)}
-            # In the first form a line comes before each.
-            known = {p: parsed(row.content.rpartition(b"\n")[2]) for p, row in kept.items()}
+            known = {p: parsed(row.content) for p, row in kept.items()}
             return cls(
                 SiteState(**own),
                 passed=parts.get("passed"),
                 notices=known,
                 absent=frozenset(head["absent"]),
-                **{name: tuple(head.get(name, ())) for name in LISTS},
+                **{name: tuple(head[name]) for name in LISTS},
                 outbox={p: row for p, row in rows.items() if not p.startswith(NOTICE)},
-                **{name: head[name] for name in PLAIN if name in head},
+                **{name: head[name] for name in PLAIN},
             )
 
 
 PLAIN = ("highest", "seal", "refusals", "starts", "seen", "terms", "numbers", "barred", "apart")
 LISTS = ("published", "rotations")
-"""Parts of a memory that are stored as they are, and as lists; stores of the first form lack some.
-"""
+"""Parts of a memory that are stored as they are, and as lists."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """The consequences of a letter or a command. First ``files``, each with its sender, are
-    written, then ``change`` is committed; afterwards ``sent`` goes out. ``heard`` are the members
-    whose letters arrived.
+    """The consequences of a letter or a command. First ``change`` is committed, then ``sent`` goes
+    out. ``heard`` are the members whose letters arrived.
     """
 
     memory: Memory
     sent: tuple[Outgoing, ...] = ()
     entries: tuple[bytes, ...] = ()
     erase: bool = False
-    files: tuple[tuple[str, Handover], ...] = ()
     heard: frozenset[str] = frozenset()
 
     @property
@@ -279,7 +272,6 @@ class Step:
             (*sent, *later.sent),
             (*self.entries, *later.entries),
             self.erase or later.erase,
-            (*self.files, *later.files),
             self.heard | later.heard,
         )
 

@@ -33,16 +33,6 @@ class Notice:
 
 VERSION = re.compile(r"[\w.+-]{1,40}", re.ASCII)
 """The version of a release, which people are told to install."""
-FILE_NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
-"""Allowed names of files that one member sends to another."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Handover:
-    """A file that one member sends to another, such as a posterior to be fused or distilled."""
-
-    name: str
-    content: bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,17 +64,13 @@ class Unread:
     digest: str
 
 
-Body = Token | Acknowledgement | Notice | Handover | Question | Answer | Unread | str | None
+Body = Token | Acknowledgement | Notice | Question | Answer | Unread | str | None
 """The content of a letter; for one of an unknown schema, the name of its kind, and for one that a
 replaced key signed, None."""
 
 
 SCHEMA = 2
-"""Schema of letters that are written."""
-SCHEMAS = range(1, SCHEMA + 1)
-"""Schemas of letters that are read."""
-FIRST = {"schema": 1, "release": "0.1.0", "changes": 0}
-"""Fields that letters of the first schema lack, with their values."""
+"""Schema of letters that are written and read."""
 Seen = tuple[int, int, str, int]
 NOTHING_SEEN: Seen = (0, 0, "", -1)
 
@@ -119,8 +105,7 @@ class Letter:
         content = plain.pop("content", b"")
         if isinstance(self.body, Token):
             content = dumps(self.body)
-        fields = HEAD if self.schema > 1 else HEAD.keys() - FIRST
-        head = {field: getattr(self, field) for field in fields}
+        head = {field: getattr(self, field) for field in HEAD}
         head |= {"kind": type(self.body).__name__, "body": plain}
         return as_text(head).encode() + b"\n" + content
 
@@ -130,11 +115,11 @@ class Letter:
         encode one in another way.
         """
         line, _, body = content.partition(b"\n")
-        head = FIRST | read_json(line, "head of a letter")
+        head = read_json(line, "head of a letter")
         with reading("a letter", "a letter of a site"):
             kind = head.pop("kind")
             plain = head.pop("body")
-            is_read = head["schema"] in SCHEMAS
+            is_read = head["schema"] == SCHEMA
             fields = HEAD if is_read else ALWAYS
             wrong = any(type(head[field]) is not HEAD[field] for field in fields)
             if wrong or not VERSION.fullmatch(head["release"]):
@@ -176,7 +161,7 @@ def _token(body: bytes) -> Token:
 
 
 _KINDS: dict[str, Any] = {
-    k.__name__: k for k in (Acknowledgement, Notice, Handover, Question, Answer, Unread)
+    k.__name__: k for k in (Acknowledgement, Notice, Question, Answer, Unread)
 }
 
 
@@ -188,8 +173,6 @@ def _body(kind: str, plain: dict[str, Any], content: bytes) -> Body:
     body = _KINDS[kind](**plain, **({"content": content} if "content" in fields else {}))
     if any(type(getattr(body, name)) is not of for name, of in fields.items()):
         raise TypeError("values of another kind")
-    if isinstance(body, Handover) and not FILE_NAME.fullmatch(body.name):
-        raise ValueError("a file name with other than letters, digits, '.', '-' and '_'")
     if isinstance(body, Question) and not 0 <= body.number < MOST_EPOCHS:
         raise ValueError(f"question {body.number}")
     return body

@@ -106,7 +106,7 @@ class Known:
     @property
     def is_final(self) -> bool:
         """True for a certificate of a posterior that has converged, if all members answered."""
-        return self.predicate["state"] == "converged" and not self.predicate.get("absent")
+        return self.predicate["state"] == "converged" and not self.predicate["absent"]
 
     @property
     def digest(self) -> str:
@@ -140,7 +140,7 @@ def read(terms: Terms, envelope: bytes) -> Known:
         if claim not in FIELDS or predicate["terms"] != terms.digest:
             raise ValueError("other terms, or an unknown claim")
         kinds = {"terms": _is_text, "site": _is_text, **FIELDS[claim]}
-        if not kinds.keys() - LATER <= predicate.keys() <= kinds.keys():
+        if predicate.keys() != kinds.keys():
             raise ValueError("other fields")
         wrong = [name for name, value in predicate.items() if not kinds[name](value)]
         if wrong:
@@ -267,8 +267,6 @@ FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
     "rotation": {"old": _is_text, "key": _is_text, "epoch": _is_count},
 }
 """For each claim, the fields of its predicate besides ``terms`` and ``site``, with their tests."""
-LATER = {"rotations", "absent"}
-"""Fields that certificates of the first schema lack."""
 
 
 def _place(p):

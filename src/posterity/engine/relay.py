@@ -130,7 +130,7 @@ class Relay(abc.ABC):
             raise forbidden("a survey beside the questions of a server", "membership")
         if known.claim == "certificate" and not mine:
             counted = memory.own.counted and known.epoch == memory.own.epoch
-            absent = counted and self.name in known.predicate.get("absent", ())
+            absent = counted and self.name in known.predicate["absent"]
             if absent or not follows(self.terms, known):
                 raise forbidden(f"a certificate of {known.site!r} that does not follow", "proof")
         kept = memory.with_notice(known)

@@ -24,16 +24,15 @@ from posterity.artifact.artifact import to_bytes
 from posterity.engine.agent import Agent, Post
 from posterity.engine.log import key_name
 from posterity.engine.memory import RESTING, TOKEN, Memory, Step, failed
-from posterity.engine.messages import FILE_NAME, SCHEMA, Handover
+from posterity.engine.messages import SCHEMA
 from posterity.engine.notices import posterior_bytes
 from posterity.engine.refusal import Refusal
 from posterity.engine.store import Outgoing
 from posterity.engine.transports.unix import HEAD_BYTES, Absent, Client, Head, Server
 from posterity.errors import PosterityError, SiteError, UsageError
-from posterity.federation.messages import TEXT
 from posterity.version import __version__
 
-MATTERS = ("key changed", "rests", "forgotten", "file sent", "file received")
+MATTERS = ("key changed", "rests", "forgotten")
 """Events that cause a checkpoint of the log at once."""
 MOST_WAITING = 4
 """Maximum total size of the letters in an inbox, in messages of the largest size."""
@@ -229,7 +228,6 @@ class Running:
             "status": self.status,
             "audit": self._audit,
             "result": self._result,
-            "send": functools.partial(self._send, body),
             "stop": self.stop,
         }
         request = requests.get(do)
@@ -293,23 +291,6 @@ class Running:
         _NAMES.check(sites=arguments.get("sites", []))
         command = getattr(self.agent.machine, do)
         self._command(lambda memory: command(memory, *content, **arguments))
-        return self.status()
-
-    def _send(self, content: bytes, *, to: str = "", name: str = "") -> Event:
-        TEXT.check(to=to, name=name)
-        machine = self.agent.machine
-
-        def command(memory: Memory) -> Step:
-            step = machine.hand_over(memory, to, Handover(name, content))
-            size = max((len(letter.content) for letter in step.sent), default=0)
-            if not FILE_NAME.fullmatch(name) or size > self._largest:
-                raise UsageError(
-                    found=f"file {name!r}, whose letter has {size:,} bytes",
-                    expected=f"letters, digits, '.', '-' and '_', and {self._largest:,} bytes",
-                )
-            return step
-
-        self._command(command)
         return self.status()
 
     def _result(self) -> tuple[Head, bytes]:

@@ -22,9 +22,7 @@ from posterity.runtime.files import force_to_disk
 from posterity.version import __version__
 
 VERSION = 2
-"""Version of the format of a store that is written; an older store has it after its next write."""
-OLDEST = 1
-"""Oldest version of the format of a store that is read."""
+"""Version of the format of a store that is written and read."""
 APPLICATION = 0x706F7374
 """Number in SQLite's header that identifies a store."""
 SCHEMA = (
@@ -207,6 +205,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
             for statement in SCHEMA:
                 self._run(statement)
             self._run(f"pragma application_id = {APPLICATION}")
+            self._run(f"pragma user_version = {VERSION}")
             self._write(first)
         force_to_disk(self.path.parent)
 
@@ -218,8 +217,8 @@ class Store(contextlib.AbstractContextManager["Store"]):
         if not made or self._run("pragma quick_check").fetchall() != [("ok",)]:
             raise _unusable(self.path, "is damaged", LOST)
         (version,) = self._one("pragma user_version")
-        if version not in (OLDEST, VERSION):
-            why = f"has version {version}, and release {__version__} reads {OLDEST} and {VERSION}"
+        if version != VERSION:
+            why = f"has version {version}, and release {__version__} reads {VERSION}"
             fix = "Use the release that wrote it last: pip install --upgrade 'posterity[engine]'."
             raise _unusable(self.path, why, fix)
         try:
@@ -237,7 +236,6 @@ class Store(contextlib.AbstractContextManager["Store"]):
             raise _unusable(self.path, "was altered", LOST)
 
     def _write(self, change: Change) -> None:
-        self._run(f"pragma user_version = {VERSION}")
         for entry in change.entries:
             self._run("insert into log values (?, ?)", len(self.log), entry)
             self.log.append(entry)

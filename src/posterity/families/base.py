@@ -315,7 +315,7 @@ class ExponentialFamily(VectorSpace):
 
     def inverse_fisher_product(self, vector: Flat) -> Flat:
         """Return ``F(η)⁻¹ v``, which maps a gradient in ``η`` to the natural gradient."""
-        return self.xp.solve_vectors(self.fisher_information(), vector)
+        return self.xp.solve_positive(self.fisher_information(), vector)
 
 
 @compiled()

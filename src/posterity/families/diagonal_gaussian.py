@@ -5,9 +5,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import ArrayLike, Flat, Float, Floats, KeyArray, Number, Real, Shape
+from posterity.arrays.typing import ArrayLike, Flat, Float, Floats, KeyArray, Real, Shape
 from posterity.families.coordinates import POSITIVE, Coordinates, vector
-from posterity.families.gaussian import AnyGaussian, trusted_rate
+from posterity.families.gaussian import AnyGaussian
 from posterity.runtime.lazy import jax
 from posterity.runtime.programs import sampler
 from posterity.runtime.text import SHOWN
@@ -121,19 +121,6 @@ class DiagonalGaussian(AnyGaussian):
     def from_slopes(self, noise: Float[Real, "n d"], slopes: Float[Real, "n d"]) -> Self:
         slope = slopes.mean(0) * self._factor
         return self.at_mean(slope, -(slopes * noise).mean(0) * self.precision)
-
-    def retract(self, direction: Self, rate: Number) -> Self:
-        """Retract with the length of ``D`` as its largest entry relative to ``Λ``."""
-        np_ = self.xp.np
-        mean = self.mean
-        slope = direction.precision_mean - direction.precision * mean
-        relative = direction.precision / self.precision
-        rate = trusted_rate(rate, np_.abs(relative).max())
-        precision = self.precision * (1 + rate * relative + (rate * relative) ** 2 / 2)
-        deviation = np_.sqrt(self.precision)
-        step = np_.clip(rate * slope / deviation, -self.longest_move, self.longest_move) / deviation
-        moved = mean + step
-        return self._with(precision_mean=precision * moved, precision=precision)
 
 
 @sampler

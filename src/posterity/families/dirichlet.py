@@ -6,7 +6,7 @@ import numpy as np
 
 from posterity.arrays.functions import Namespace
 from posterity.arrays.namespace import compiled, namespace
-from posterity.arrays.typing import ArrayLike, Flat, Float, Floats, Int, KeyArray, Real, Shape
+from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, Real, Shape
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, vector
 from posterity.families.emitting import EmittingSymbols, MixingWeights, check_exchangeable
 from posterity.families.formulas import BETA
@@ -147,11 +147,8 @@ class Dirichlet(MixingWeights, EmittingSymbols):
 
     def expected_log_likelihood(self, x: Int[Real, "*shape"]) -> Float[Real, "*shape k"]:
         """Return ``E[log z_x]``."""
-        return _looked_up(self.mean_parameters, x)
-
-    def plugged_log_likelihood(self, x: Int[Real, "*shape"]) -> Float[Real, "*shape k"]:
-        """Return ``log E[z_x]``."""
-        return _looked_up(self.xp.np.log(self.mean), x)
+        table = self.mean_parameters
+        return namespace(table, x).np.moveaxis(table, -1, 0)[x]
 
     def observed(self, x: Int[Real, " n"], weights: Float[Real, "n k"]) -> Self:
         each = namespace(weights, x).np.eye(self.own_size, dtype=weights.dtype)
@@ -161,10 +158,6 @@ class Dirichlet(MixingWeights, EmittingSymbols):
         values = np.full((*self.batch_shape, size), unseen - 1.0)
         values[..., labels] = self.concentration_minus_one
         return type(self)(values)
-
-
-def _looked_up(table: Float[Real, "*batch k"], x: Int[Real, "*shape"]) -> Floats:
-    return namespace(table, x).np.moveaxis(table, -1, 0)[x]
 
 
 def solve_diagonal_minus_constant(

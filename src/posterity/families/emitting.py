@@ -27,10 +27,6 @@ class Emitting(ExponentialFamily):
         """Return ``E_q[log p(x | z)]`` in nats, for each record and each member."""
 
     @abc.abstractmethod
-    def plugged_log_likelihood(self, x: Real) -> Float[Real, "*shape k"]:
-        """Return ``log p(x | z)`` in nats at expected means, precisions or probabilities."""
-
-    @abc.abstractmethod
     def observed(self, x: Real, weights: Float[Real, "n k"]) -> Self:
         """Return the factor (K,) of records with a weight for each member."""
 

@@ -16,7 +16,6 @@ from posterity.arrays.typing import (
     Floats,
     Int,
     KeyArray,
-    Number,
     PyTree,
     Real,
     Shape,
@@ -45,8 +44,6 @@ class AnyGaussian(ExponentialFamily):
     precision: Floats
 
     base_measure = -LOG_2PI / 2
-    longest_move: ClassVar[float] = 2.0
-    """Largest move of a mean in a retracted step, in standard deviations."""
     gaussian = True
     diagonal: ClassVar[bool]
     """True if coordinates are independent; precisions and covariances are then (..., d)."""
@@ -190,30 +187,12 @@ class AnyGaussian(ExponentialFamily):
         (opper2009).
         """
 
-    @abc.abstractmethod
-    def retract(self, direction: Self, rate: Number) -> Self:
-        """Make a natural-gradient step that keeps the precision positive (lin2020, section 4).
-
-        With the direction ``(h, D)`` of ``(Λ m, Λ)``, the mean moves by ``ρ Λ⁻¹ (h - D m)``, as it
-        does to first order along ``ρ (h, D)``. The precision becomes ``Λ + ρ D + ρ²/2 D Λ⁻¹ D =
-        ((Λ + ρ D) Λ⁻¹ (Λ + ρ D) + Λ)/2``, which is positive definite for every ``ρ``.
-
-        The second-order term is positive for any sign of ``D``, so noise in ``D`` would increase
-        precisions without bound. Therefore ``ρ`` is lowered until ``ρ D`` is no longer than ``Λ``,
-        and the mean moves by at most two standard deviations.
-        """
-
 
 def log_normal(gap: Float[Real, "*shape d"], precision: Float[Real, "*shape d d"]) -> Floats:
     """Return the log density, in nats, of normal vectors at these differences from their means."""
     xp = namespace(gap, precision)
     logdet = xp.logdet(xp.cholesky(precision))
     return (logdet - quadratic(precision, gap) - gap.shape[-1] * LOG_2PI) / 2
-
-
-def trusted_rate(rate: Number, relative: Real) -> Real:
-    """Return the rate, lowered if the precision would change by more than itself."""
-    return rate / namespace(relative).np.maximum(1.0, rate * relative)
 
 
 class Gaussian(AnyGaussian):
@@ -307,13 +286,12 @@ class Gaussian(AnyGaussian):
 
     def _kl(self, other: Self) -> Float[Real, "*batch"]:
         """Return the divergence, centred and by Cholesky factors (bishop2006, exercise 2.13)."""
-        xp = namespace(self.precision, other.precision)
-        mine = self._factor
+        logdet = namespace(self.precision, other.precision).logdet
         theirs = other._factor
-        ratio = xp.solve_lower(mine, theirs)  # tr(Λ' Λ⁻¹) = ||L⁻¹ L'||²
+        ratio = self._inverse_factor @ theirs  # tr(Λ' Λ⁻¹) = ||L⁻¹ L'||²
         eigenvalue_excess = (ratio**2).sum((-2, -1)) - ratio.shape[-1]
         distance = quadratic(other.precision, self.mean - other.mean)
-        return (eigenvalue_excess - xp.logdet(theirs) + xp.logdet(mine) + distance) / 2
+        return (eigenvalue_excess - logdet(theirs) + logdet(self._factor) + distance) / 2
 
     def sample(self, key: KeyArray, shape: Shape = ()) -> Float[Real, "*shape d"]:
         """Draw ``m + L⁻ᵀ ε`` with ``L`` the Cholesky factor of the precision."""
@@ -359,23 +337,6 @@ class Gaussian(AnyGaussian):
         moments = np_.triu(slopes.T @ noise) / len(noise)
         curvature = moments + np_.triu(moments, 1).T
         return self.at_mean(factor @ slopes.mean(0), -symmetric(factor @ curvature @ factor.T))
-
-    def retract(self, direction: Self, rate: Number) -> Self:
-        """Retract with the length of ``D`` relative to ``Λ``: ``sqrt(tr((Λ⁻¹ D)²))``."""
-        xp = self.xp
-        np_ = self.xp.np
-        mean = self.mean
-        slope = direction.precision_mean - direction.precision @ mean
-        relative = xp.solve(self.precision, direction.precision)
-        moved = xp.solve_vectors(self.precision, slope)
-        deviations = np_.sqrt(np_.maximum((slope * moved).sum(), 0.0))
-        length = np_.sqrt(np_.maximum((relative * relative.T).sum(), 0.0))
-        rate = trusted_rate(rate, np_.maximum(length, deviations / self.longest_move))
-        change = rate * direction.precision
-        bend = rate * change @ relative / 2
-        precision = symmetric(self.precision + change + bend)
-        step = rate * moved
-        return self._with(precision_mean=precision @ (mean + step), precision=precision)
 
 
 @sampler

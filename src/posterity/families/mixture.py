@@ -28,8 +28,8 @@ class Estimate(NamedTuple):
 class Mixture(Distribution):
     """The mixture ``Σ_k w_k q_k(z)`` of ``components`` of one family, of batch shape ``(K,)``.
 
-    ``log_weights`` (K,) need not be normalised. Entropy and KL have no closed form, and are Monte
-    Carlo estimates with standard errors.
+    ``log_weights`` (K,) need not be normalised. KL has no closed form, and is a Monte Carlo
+    estimate with a standard error.
 
     >>> from posterity.families import DiagonalGaussian
     >>> two = DiagonalGaussian.from_standard([[0.0], [9.0]], [[1.0], [1.0]])
@@ -146,20 +146,14 @@ class Mixture(Distribution):
         labels, rest = _drawn_labels(key, shape, self.log_weights)
         return self.components.sample_members(rest, labels)
 
-    def entropy(self, *, key: KeyArray, num_samples: int = 1024) -> Estimate:
-        """Return the differential entropy in nats, by Monte Carlo."""
-        return _estimate(-self.log_prob(self._drawn(key, num_samples)))
-
     def kl(self, other: Distribution, *, key: KeyArray, num_samples: int = 1024) -> Estimate:
         """Return ``KL(self || other)`` in nats, by Monte Carlo; a small one may be negative."""
         other = alike(self, other)[1]
-        z = self._drawn(key, num_samples)
-        return _estimate(self.log_prob(z) - other.log_prob(z))
-
-    def _drawn(self, key: KeyArray, count: int) -> Any:
-        """Return draws, as NumPy arrays unless they are traced."""
-        z = self.sample(key, (count,))
-        return z if any(map(is_traced, jax.tree.leaves(z))) else jax.device_get(z)
+        z = self.sample(key, (num_samples,))
+        if not any(map(is_traced, jax.tree.leaves(z))):
+            z = jax.device_get(z)
+        gaps = self.log_prob(z) - other.log_prob(z)
+        return Estimate(gaps.mean(), gaps.std(ddof=1) / num_samples**0.5)
 
     def _joint(self, z: PyTree) -> Real:
         """Return ``log w_k q_k(z)``, of shape ``shape + (K,)``."""
@@ -171,10 +165,6 @@ class Mixture(Distribution):
         total = namespace(self.log_weights).logsumexp(self.log_weights)
         each = self.components.log_prob(map_supports(spread, self.event_shape, z))
         return each + (self.log_weights - total)
-
-
-def _estimate(values: Real) -> Estimate:
-    return Estimate(values.mean(), values.std(ddof=1) / len(values) ** 0.5)
 
 
 @sampler

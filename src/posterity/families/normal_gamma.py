@@ -149,11 +149,6 @@ class NormalGamma(NormalPrecision):
         precision = every.wishart.mean[..., 0, 0]
         return (log - 1 / self.mean_precision - precision * gap**2 - LOG_2PI).sum(-1) / 2
 
-    def plugged_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
-        precision = self.degrees_of_freedom / self.inverse_scale
-        gap = x[..., None, :] - self.mean
-        return (self.xp.np.log(precision) - precision * gap**2 - LOG_2PI).sum(-1) / 2
-
     def observed(self, x: Float[Real, "n d"], weights: Float[Real, "n k"]) -> Self:
         total = weights.T @ x
         count = weights.sum(0)[:, None] * namespace(weights, x).np.ones_like(total)

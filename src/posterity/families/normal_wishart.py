@@ -148,7 +148,7 @@ class NormalWishart(NormalPrecision):
         parts = self.unflatten(vector)
         xp = namespace(vector)
         precision = -2 * parts["scatter"]
-        mean = xp.solve_vectors(precision, parts["precision_mean"])
+        mean = xp.solve_positive(precision, parts["precision_mean"])
         kappa = self.own_size / (-2 * parts["mean_precision"] - quadratic(precision, mean))
         marginal = self.wishart
         wishart = marginal.with_mean_parameters(
@@ -234,9 +234,6 @@ class NormalWishart(NormalPrecision):
         size = self.own_size
         spread = size / self.mean_precision + quadratic(wishart.mean, gap)
         return (wishart.expected_log_determinant() - spread - size * LOG_2PI) / 2
-
-    def plugged_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
-        return log_normal(x[..., None, :] - self.mean, self.wishart.mean)
 
     def observed(self, x: Float[Real, "n d"], weights: Float[Real, "n k"]) -> Self:
         count = weights.sum(0)

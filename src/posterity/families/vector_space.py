@@ -98,25 +98,6 @@ def broadcasts(mine: Shape, theirs: Shape) -> bool:
     return True
 
 
-def batch_index(index: Index, batch: Shape) -> tuple[Any, ...]:
-    """``index`` as a tuple that stays within the axes of the batch."""
-    index = index if isinstance(index, tuple) else (index,)
-    used = sum(0 if i is None or i is ... else _axes(i) for i in index)
-    if used > len(batch):
-        raise IndexError(f"{used} indices for a batch of shape {batch}")
-    rest = (slice(None),) * (len(batch) - used)
-    at = next((n for n, i in enumerate(index) if i is ...), None)
-    return index if at is None else (*index[:at], *rest, *index[at + 1 :])
-
-
-def _axes(index: Any) -> int:
-    """The number of axes that one index takes: a mask as many as it has."""
-    if isinstance(index, slice):
-        return 1
-    kind = index.dtype if hasattr(index, "dtype") else np.asarray(index).dtype
-    return np.ndim(index) if np.issubdtype(kind, np.bool_) else 1
-
-
 class VectorSpace(Distribution):
     """Base class of laws whose parameters, named in ``coordinates``, are a vector space."""
 
@@ -216,8 +197,14 @@ class VectorSpace(Distribution):
 
     def __getitem__(self, index: Index) -> Self:
         """Members of the batch, by NumPy's indexing rules."""
-        index = batch_index(index, self.batch_shape)
-        return map_leaves(lambda leaf: leaf[index], self)
+        index = index if isinstance(index, tuple) else (index,)
+        batch = len(self.batch_shape)
+
+        def some(leaf):
+            own = (slice(None),) * (leaf.ndim - batch)  # which no index may take
+            return leaf[(*index, *own)]
+
+        return map_leaves(some, self)
 
     # --- the vector space --------------------------------------------------------------------
 

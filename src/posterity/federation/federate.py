@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from posterity.arguments import NATURAL, POSITIVE, Constraint
+from posterity.arguments import NATURAL, NOT_NEGATIVE, POSITIVE, Constraint
 from posterity.arrays.keys import fold_in, plain
 from posterity.arrays.linear_algebra import one_thread
 from posterity.arrays.tree import taken
@@ -29,7 +29,6 @@ from posterity.federation.agreement import (
 from posterity.federation.checkpoint import kept
 from posterity.federation.driver import Federation
 from posterity.federation.fitting import check_fit
-from posterity.federation.gossip import OverGraph
 from posterity.federation.keys import first_key
 from posterity.federation.remaining import TOLERANCE
 from posterity.federation.run import ROUNDS, Run
@@ -163,9 +162,6 @@ def federate(
     options |= {"personal": personal, "own": own, "on_error": on_error, "tolerance": tolerance}
     options |= {"restarts": restarts, "restart_budget": restart_budget}
     run = start(sites, model, prior, **options)
-    few = too_few_hops(run, steps)
-    if few:
-        warnings.warn(few, ConvergenceWarning, stacklevel=3)
     run = proceed(run, steps, tolerance is not None, progress=progress, checkpoint=checkpoint)
     if steps != 0 and not run.status.converged:
         done = f"The posterior has {run.status} (after {run.state.step} {run.schedule.unit})."
@@ -264,22 +260,11 @@ def start(
     return Run(federation, schedule, state, key, tolerance=tolerance or TOLERANCE)
 
 
-def too_few_hops(run: Run, steps: int | None) -> str | None:
-    """Return a warning if a walk of ``steps`` hops is too short to visit all sites of its graph."""
-    schedule = run.schedule
-    if not isinstance(schedule, OverGraph) or not 0 < (steps or 0) <= schedule.cover:
-        return None
-    return (
-        f"{steps} hops are too few: it takes {schedule.about_cover} to visit all "
-        f"{schedule.network.size} sites of this graph, and more to converge."
-    )
-
-
 def _records(
     sites: Mapping[str, Any], weights: Mapping[str, float], names: Sequence[str]
 ) -> dict[str, Records]:
     unknown = sorted(set(weights) - set(sites))
-    if unknown or not all(math.isfinite(w) and w >= 0 for w in weights.values()):
+    if unknown or not all(map(NOT_NEGATIVE.allows, weights.values())):
         raise UsageError(
             found=f"weights {dict(weights)}",
             expected=f"finite weights, not negative, of sites among {sorted(sites)}",

@@ -4,10 +4,8 @@ The turn of a site depends on its :class:`SiteState`, the agreement, its records
 it received, and not on other sites. Each site itself ensures that its factor counts exactly once.
 """
 
-import contextlib
 import dataclasses
 import functools
-import math
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +14,7 @@ from posterity.arguments import COUNT
 from posterity.arrays.keys import below, bits, fold_in
 from posterity.arrays.typing import KeyArray
 from posterity.entries import Entry, merge_entries
-from posterity.errors import LedgerError, ParameterError, UsageError
+from posterity.errors import LedgerError, ParameterError
 from posterity.families.checks import check_same_structure
 from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
@@ -24,18 +22,14 @@ from posterity.federation.messages import FIRST, Epoch, Token
 from posterity.federation.schedules import Schedule
 from posterity.federation.site import Site
 from posterity.federation.state import Map, State, Visit, answered, question, without_turn
-from posterity.graphs.times import cover_times, sampled_cover_time
-from posterity.graphs.topology import Network, check_sites, index_of
+from posterity.graphs.topology import Network, check_sites
 from posterity.graphs.walks import NOWHERE, MetropolisHastings, Walk, WalkState
-from posterity.runtime.lazy import jax
 from posterity.runtime.sharing import SharedMap
 
 WALKS = 32
-"""Number of walks over which the cover time of a graph is averaged."""
-MATRIX_SITES = 256
-"""Largest number of sites for cover times by :func:`sampled_cover_time`, else by simulation."""
+"""Number of walks over which the hops to all sites are averaged."""
 LONGEST = 1 << 17
-"""Largest number of hops of a simulated walk."""
+"""Largest number of hops of these walks."""
 _BEGINNING: dict[str, Any] = {"sequence": 0, "previous": None, "answered": {}}
 """State of a new epoch: the token's sequence number, its ``previous``, and each site's answers."""
 
@@ -154,39 +148,36 @@ class OverGraph(Schedule):
 
     def hop(self, at: str, before: str | None, *, key: KeyArray) -> str:
         """Return the next site of the walk from ``at``, with ``before`` as the previous site."""
-        names = self.network.names
-        numbers = (NOWHERE if name is None else index_of(name, names) for name in (at, before))
+        numbers = (NOWHERE if name is None else self.network.index(name) for name in (at, before))
         state = WalkState(*(np.array([number], np.int32) for number in numbers))
         drawn = np.array([bits(fold_in(key, 1))], np.uint32)
-        return names[int(self.walk.move(self.network, state, drawn).position[0])]
+        return self.network.names[int(self.walk.move(self.network, state, drawn).position[0])]
 
     @functools.cached_property
-    def cover(self) -> int:
-        """The mean number of hops until a token has visited every site, over starts and walks. It
-        is estimated from ``WALKS`` walks; ``LONGEST`` if a simulated walk takes more hops.
+    def _cover(self) -> int:
+        """The mean number of hops of ``WALKS`` walks until they have visited every site, or until
+        ``LONGEST``.
         """
-        if self.network.size == 1:
-            return 0
-        if self.network.size <= MATRIX_SITES:
-            with contextlib.suppress(UsageError):
-                return math.ceil(sampled_cover_time(self.network, self.walk, repetitions=WALKS))
-        with contextlib.suppress(UsageError):
-            walks = {"repetitions": WALKS, "key": jax.random.key(0), "limit": LONGEST}
-            return math.ceil(float(cover_times(self.network, self.walk, **walks).mean()))
-        return LONGEST
+        draw = np.random.default_rng(0)
+        tokens = np.arange(WALKS)
+        state = WalkState(tokens % self.network.size, np.full(WALKS, NOWHERE))
+        visited = np.zeros((WALKS, self.network.size), bool)
+        left = np.full(WALKS, self.network.size)
+        hops = 0
+        for _ in range(LONGEST):
+            left -= ~visited[tokens, state.position]
+            visited[tokens, state.position] = True
+            late = int(np.count_nonzero(left))
+            if not late:
+                break
+            hops += late
+            drawn = draw.integers(2**32, size=WALKS, dtype=np.uint32)
+            state = self.walk.move(self.network, state, drawn)
+        return hops // WALKS
 
     def round(self, sites: int) -> int:
-        """Return the cover time plus one, for the visit at the site of the last hop."""
-        return self.cover + 1
-
-    @property
-    def rule(self) -> str:
-        return f"{super().rule}, of which {self.about_cover} cover the graph"
-
-    @property
-    def about_cover(self) -> str:
-        """The cover time in words, with its accuracy."""
-        return f"{'more than' if self.cover == LONGEST else 'about'} {self.cover}"
+        """Return the hops of a walk to all sites, and one for the visit at the last of them."""
+        return self._cover + 1
 
 
 @dataclasses.dataclass(frozen=True)

@@ -345,7 +345,7 @@ def check_classes(y: np.ndarray) -> None:
 def _regression(
     kind: str, options: Options, variance: Any, x: np.ndarray, y: np.ndarray
 ) -> tuple[Any, Any]:
-    check_keys(options, ["noise_variance"], "model")
+    check_keys(options, ["noise_variance", "dispersion"], "model")
     if not isinstance(variance, float):
         raise UsageError(
             found=f"prior.variance = {variance}",

@@ -131,7 +131,11 @@ def fuse_differing(
 
 
 def _apart(name: str, ledger: Ledger) -> dict[str, Ledger]:
-    """Return a ledger of one site for each site of a ledger."""
+    """Return a ledger of one site for each site of a ledger; without any, that of ``name``, which
+    says nothing.
+    """
+    if not ledger.sites:
+        return {name: ledger.update(name, ledger.prior.zero())}
     if len(ledger.sites) == 1:
         return {name: ledger.holding({name: ledger.entries[ledger.sites[0]]})}
     return {site: ledger.holding({site: ledger.entries[site]}) for site in ledger.sites}

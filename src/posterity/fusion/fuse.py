@@ -252,6 +252,8 @@ class _Problem(NamedTuple):
                 expected="components only where there is a Plate",
                 fix="Leave components out.",
             )
+        if all(map(are_topics, plates)):
+            plan.check_no_criterion()
         counted = [plate for plate in plates if plate.weighted or are_topics(plate)]
         if plan.absorb and not any(plate.priors.exchangeable.any() for plate in counted):
             raise UsageError(

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from posterity.arrays.typing import Float, Int
+from posterity.arrays.typing import Int
 from posterity.families import stack
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
@@ -132,14 +132,6 @@ class Groups:
                 row = row[near]
                 group = group[near]
         return not len(row)
-
-    @property
-    def variances(self) -> Float[Array, "n d"]:
-        """The variances of a record that each site's own records of a component tell, for families
-        that have one of each coordinate.
-        """
-        parts = (self.law(self.learnt[some]) for some in self._chunks(len(self.rows)))
-        return np.concatenate([law.marginals()[1].mean for law in parts])
 
     def _chunks(self, number: int) -> list[slice]:
         return chunks(number, 8 * self.natural.shape[1], CACHED)

@@ -18,14 +18,13 @@ from posterity.fusion.deviations import (
 from posterity.fusion.doubts import Doubt, Kind, doubt, more
 from posterity.fusion.geometry import middle
 from posterity.fusion.groups import Groups, fits
-from posterity.fusion.rows import membership
 
 Array = np.ndarray
 
 
 def strangers(groups: Groups, level: float) -> Iterator[Doubt]:
-    """Yield a doubt about the site that shares fewest components, if it would not by chance, or
-    about one whose own components scatter unlike all others; or about all if none is shared.
+    """Yield a doubt about the site that shares fewest components, if it would not by chance; or
+    about all if none is shared.
     """
     block = groups.block
     shared = (groups.holders > 1)[groups.fused]
@@ -38,18 +37,12 @@ def strangers(groups: Groups, level: float) -> Iterator[Doubt]:
     has = np.zeros((sites, len(groups.holders)), bool)
     has[groups.site, groups.fused] = True
     many = max(sites, len(np.unique(groups.everywhere[0])))
-    # There are two tests of each site, this and that of scatter.
-    evidence = of_presence(has, groups.holders, many) - np.log(2 * sites)
+    evidence = of_presence(has, groups.holders, many) - np.log(sites)
     at = int(np.lexsort((np.array(block.names), -np.round(evidence, 6)))[0])
     if sites > 2 and evidence[at] > -np.log(level):
         rest = (own.sum() - own[at]) / (number.sum() - number[at])
         facts: Any = {"count": int(own[at]), "size": int(number[at]), "share": rest}
         yield doubt(Kind.STRANGER, float(evidence[at]), block.names[at], place=block.place, **facts)
-        return
-    most, site, column, step = _of_scatter(groups, ~shared)
-    if most > -np.log(level):
-        facts = {"times": np.exp(step / 2), "column": column, "place": block.place}
-        yield doubt(Kind.SCATTER, most, block.names[site], **facts)
 
 
 def of_presence(
@@ -83,39 +76,6 @@ def of_presence(
     product = few * np.where(own > 0, scipy.special.pdtrc(own - 1, rate), 1.0)
     product = np.clip(product, np.finfo(float).tiny, 1.0)
     return -np.log(product * (1 - np.log(product)))
-
-
-def _of_scatter(groups: Groups, alone: Bool[Array, " n"]) -> tuple[float, int, int, float]:
-    """Return the largest evidence, in nats, that records of a site's components ``alone`` do not
-    scatter like those of other sites, by Student's test of the logarithms of variances in each
-    column; and the site, that column and the difference. None for families without variances.
-    """
-    if not alone.any() or not isinstance(groups.block.members, NormalPrecision):
-        return 0.0, 0, 0, 0.0
-    spread: Any = groups.variances
-    known = (np.isfinite(spread) & (spread > 0)).all(1)
-    logs = np.log(spread[known])
-    logs = logs - np.median(logs, 0)  # that most are near, so that squares do not cancel
-    rows = np.hstack([np.ones_like(logs), logs, logs**2])
-    site = groups.site[known]
-    alone = alone[known]
-
-    def moments(some: Any) -> Array:
-        own = membership(site[some], len(groups.block.names)) @ rows[some]
-        return own.reshape(len(own), 3, -1).swapaxes(0, 1)  # numbers, sums and squares
-
-    count, total, square = moments(alone)
-    every = moments(slice(None))
-    others, rest, squares = every.sum(1, keepdims=True) - every
-    freedom = count + others - 2
-    scatter = square - total**2 / count + squares - rest**2 / others
-    step = total / count - rest / others
-    error = np.sqrt(np.maximum(scatter, 0.0) / freedom * (1 / count + 1 / others))
-    chance = 2 * scipy.special.stdtr(freedom, -np.abs(step) / error)
-    evidence = np.where(freedom < 1, -np.inf, -np.log(2 * chance * np.count_nonzero(count)))
-    told = np.round(np.nan_to_num(evidence, nan=-np.inf), 6)
-    place = np.unravel_index(told.argmax(), told.shape)
-    return float(evidence[place]), *map(int, place), float(step[place])  # pyright: ignore
 
 
 def may_be_one(groups: Groups, level: float) -> Iterator[Doubt]:

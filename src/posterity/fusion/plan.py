@@ -201,10 +201,15 @@ class Plan:
                 expected="matching='evidence' and components=None",
                 fix="Leave absorb out.",
             )
-        if criterion is not None and (networks is not None or not searched):
+        if not searched:
+            self.check_no_criterion()
+
+    def check_no_criterion(self) -> None:
+        """Raise a UsageError for a criterion, where no description length is minimised."""
+        if self.criterion is not None:
             raise UsageError(
-                found=f"criterion={criterion!r} where no description length is minimised",
-                expected="matching='evidence' and components=None, for posteriors with plates",
+                found=f"criterion={self.criterion!r} where no description length is minimised",
+                expected="matching='evidence' and components=None, for plates that are no topics",
                 fix="Leave criterion out.",
             )
 

@@ -1,12 +1,10 @@
-"""Graphs of sites, random walks of tokens over them, and cover times of walks."""
+"""Graphs of sites, and random walks of tokens over them."""
 
 from posterity.graphs.constructors import complete as complete
 from posterity.graphs.constructors import grid as grid
 from posterity.graphs.constructors import random_regular as random_regular
 from posterity.graphs.constructors import ring as ring
 from posterity.graphs.constructors import star as star
-from posterity.graphs.times import cover_times as cover_times
-from posterity.graphs.times import sampled_cover_time as sampled_cover_time
 from posterity.graphs.topology import Network as Network
 from posterity.graphs.walks import MetropolisHastings as MetropolisHastings
 from posterity.graphs.walks import NonBacktracking as NonBacktracking

@@ -7,15 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from posterity.arrays.namespace import is_traced
 from posterity.arrays.tree import Setting, static
 from posterity.arrays.typing import ArrayLike, Int, Real
 from posterity.errors import StructureError, UsageError
 from posterity.runtime.jax_loaded import is_jax
 from posterity.runtime.lazy import jax, networkx
-
-Site = str | ArrayLike
-"""A name, a number, or an array of numbers."""
 
 
 class Network(Setting):
@@ -60,28 +56,13 @@ class Network(Setting):
         """The number K of sites."""
         return self.offsets.shape[0] - 1
 
-    @property
-    def degrees(self) -> Int[np.ndarray, " K"]:
-        """The number of neighbours of each site."""
-        return np.diff(np.asarray(self.offsets))
-
     def index(self, name: str) -> int:
         """Return the number of the site called ``name``. Raises UsageError if there is none."""
-        return index_of(name, self.names)
-
-    def number(self, site: Site) -> ArrayLike:
-        """Return the number of a site from its name or number, or an array of numbers as it is.
-        Raises UsageError if there is no such site.
-        """
-        if isinstance(site, str):
-            return self.index(site)
-        if not is_traced(site):
-            numbers = np.asarray(site)
-            whole = np.issubdtype(numbers.dtype, np.integer)
-            if not whole or not np.isin(numbers, range(self.size)).all():
-                expected = f"a name, or whole numbers from 0 to {self.size - 1}"
-                raise _no_site(repr(numbers.tolist()), expected)
-        return site
+        # Bisection is fast enough for 100,000 names, without a dictionary.
+        place = bisect_left(self.names, name)
+        if place == len(self.names) or self.names[place] != name:
+            raise UsageError(found=f"site {name!r}", expected=f"one of {shorten(self.names)}")
+        return place
 
     def row(self, site: Int[Real, "*tokens"]) -> tuple[Real, Real]:
         """Return the start and the number of the neighbours of numbered sites; traceable."""
@@ -93,27 +74,6 @@ class Network(Setting):
         place = self.index(name)
         low, high = np.asarray(self.offsets)[place : place + 2]
         return tuple(self.names[j] for j in np.asarray(self.neighbours)[low:high])
-
-    def links(self) -> tuple[Int[np.ndarray, " links"], Int[np.ndarray, " links"]]:
-        """Return the numbers of source and target of each link, in both directions."""
-        return np.repeat(np.arange(self.size), self.degrees), np.asarray(self.neighbours)
-
-    def unnamed(self) -> "Network":
-        """Return the network without names, for compiled code that networks of one shape share."""
-        return Network((), self.offsets, self.neighbours)
-
-
-def index_of(name: str, names: Sequence[str]) -> int:
-    """Return the index of a name among sorted ones. Raises UsageError if it is not there."""
-    # Bisection is fast enough for 100,000 names, without a dictionary.
-    place = bisect_left(names, name)
-    if place == len(names) or names[place] != name:
-        raise _no_site(repr(name), f"one of {shorten(names)}")
-    return place
-
-
-def _no_site(found: str, expected: str) -> UsageError:
-    return UsageError(found=f"site {found}", expected=expected)
 
 
 def at(array: Real, index: ArrayLike) -> Real:

@@ -37,7 +37,7 @@ Q = TypeVar("Q", bound=ExponentialFamily)
 HALVINGS = 40
 """Number of halvings after which a step that is still outside the domain is not taken."""
 TRUST = 4.0
-"""Default trust region: the sum of both KL divergences of a noisy step is at most this plus one per
+"""Trust region: the sum of both KL divergences of a noisy step is at most this plus one per
 coordinate, in nats. A mean can move by two standard deviations, a variance change tenfold."""
 ROUNDING = 2.0**-46
 """Relative rounding error of the sums in a free energy: some dozens of units in the last place."""
@@ -88,23 +88,18 @@ def safe_step(
     rate: Number,
     *,
     admits: Callable[[Q], Any],
-    retract: bool = False,
     reach: Float[Any, ""] | float | None = None,
 ) -> Step:
     """Step from ``q`` by ``rate`` along ``direction``, halved until the result is admissible.
 
     The result must be proper and admitted, and the sum of both KL divergences from ``q`` at most
     ``reach`` nats (None: no limit). This bounds the change of mean and precision of a Gaussian, and
-    has a similar effect in every family. With ``retract`` (Gaussians) the step follows the
-    manifold, where precisions remain positive (lin2020), and needs no ``reach``. Pure, traceable.
+    has a similar effect in every family. Pure, traceable.
     """
-
-    def move(rate: Number) -> Any:
-        return q.retract(direction, rate) if retract else q + direction * rate  # pyright: ignore[reportAttributeAccessIssue]
 
     def outside(state: tuple[Real, Real]) -> Real:
         halvings, rate = state
-        moved = move(rate)
+        moved = q + direction * rate
         near = reach is None or ~(q.kl(moved) + moved.kl(q) > reach)
         return ~(moved.is_proper() & admits(moved) & near) & (halvings <= HALVINGS)
 
@@ -116,7 +111,7 @@ def safe_step(
     start = (xp.np.zeros((), np.int32), xp.np.asarray(rate, dtype_of(q)))
     halvings, rate = xp.repeat(outside, halve, start)
     taken = halvings <= HALVINGS
-    return Step(either(taken, lambda: move(rate), lambda: q), halvings, taken)
+    return Step(either(taken, lambda: q + direction * rate, lambda: q), halvings, taken)
 
 
 def either(condition: Bool[Real, ""] | bool, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:

@@ -49,8 +49,6 @@ class Estimator(Setting):
 
     stochastic: ClassVar[bool] = False
     """True if the result depends on the key; step sizes must then decay for convergence."""
-    domain: ClassVar[str] = "halve"
-    """Default treatment of steps that would leave the family (:class:`LocalUpdate`)."""
     fitting: ClassVar[str]
     """Description of the supported models and families, for error messages."""
     models: ClassVar[type[Model]] = Model
@@ -408,11 +406,10 @@ class VariationalOnlineNewton(Sampling):
 
     By Stein's lemma ``E[∇²f] = E[∇f ε] / σ``; at antithetic draws this is a central difference,
     and no Hessian is formed. An odd number of samples is rounded up. Estimates of curvature may
-    be negative, so steps are retracted by default.
+    be negative; steps are then halved.
     """
 
     fewest: ClassVar[int] = 2
-    domain: ClassVar[str] = "retract"
     fitting: ClassVar[str] = "differentiable log likelihoods under diagonal Gaussians"
 
     def _serves(self, q: ExponentialFamily) -> bool:

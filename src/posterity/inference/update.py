@@ -9,7 +9,6 @@ import abc
 import dataclasses
 import functools
 import itertools
-import math
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -54,9 +53,7 @@ ESTIMATORS: dict[str, type[Estimator]] = {
 RATE = Constraint(
     f"{SHARE.expected}, or a function", lambda rate: callable(rate) or SHARE.allows(rate)
 )
-DOMAIN = one_of("halve", "retract")
 DTYPE = one_of("float64", "float32")
-TRUSTED = Constraint("a positive number of nats, or infinity", lambda given: given > 0)
 SLOW = 1e-4
 """Length of the natural gradient, in sqrt(nats), above which a line search counts as unfinished."""
 ROOTS = 128
@@ -169,18 +166,10 @@ class LocalUpdate(Setting):
             evaluations of a line search, 100 by default; it ends earlier at convergence.
         rate: step size ``ρ`` in (0, 1], or a function of the number of steps that the site has
             taken (any optax schedule), instead of a line search. By default 1 for conjugate
-            models, and ``1/2 / (1 + t/20)^(3/4)`` if gradients are noisy
-            (``1/5 / (1 + t/100)^(3/4)`` if steps are retracted).
+            models, and ``1/2 / (1 + t/20)^(3/4)`` if gradients are noisy. Steps are halved until
+            the posterior is proper.
         temperature: ``α`` of generalised Bayes; 1 is Bayes' rule.
-        domain: path of steps of a given rate; those of line searches are straight. ``"halve"``:
-            straight, halved until the posterior is proper. ``"retract"`` (Gaussians): along the
-            manifold with a correction of second order, which keeps every precision positive
-            definite (lin2020). This is the default of variational online Newton, whose curvatures
-            may be negative.
         batch_size: number of records per step, redrawn at each step; all by default.
-        trust: trust region of noisy steps, in nats. The sum of both KL divergences between the
-            members before and after is at most ``trust`` plus the number of coordinates; longer
-            steps are halved. None or infinity for no limit.
         dtype: ``"float32"`` for faster steps in single precision where gradients are noisy, as for
             networks. Factors and their sums remain float64.
 
@@ -198,9 +187,6 @@ class LocalUpdate(Setting):
     steps: int | None
     rate: "float | Decaying | None"
     temperature: float
-    trust: float | None
-    """None for infinite."""
-    domain: str | None = static()
     batch_size: int | None = static()
     dtype: str = static()
 
@@ -216,17 +202,13 @@ class LocalUpdate(Setting):
         steps: int | None = None,
         rate: float | int | Callable[[Any], Any] | None = None,
         temperature: float | int = 1.0,
-        domain: str | None = None,
         batch_size: int | None = None,
-        trust: float | int | None = TRUST,
         dtype: str = "float64",
     ):
         ESTIMATOR.or_none().check(estimator=estimator)
         COUNT.or_none().check(steps=steps, batch_size=batch_size)
         RATE.or_none().check(rate=rate)
         POSITIVE.check(temperature=temperature)
-        TRUSTED.or_none().check(trust=trust)
-        DOMAIN.or_none().check(domain=domain)
         DTYPE.check(dtype=dtype)
         self.estimator = ESTIMATORS[estimator]() if isinstance(estimator, str) else estimator
         if rate is not None and not isinstance(rate, Decaying):
@@ -236,8 +218,6 @@ class LocalUpdate(Setting):
         self.batch_size = batch_size
         self.dtype = dtype
         self.temperature = float(temperature)
-        self.domain = domain
-        self.trust = None if trust is None or math.isinf(trust) else float(trust)
 
     def resolve(self, model: Model, q: ExponentialFamily) -> "LocalUpdate":
         """Return the update with every default set for a model and family.
@@ -254,12 +234,6 @@ class LocalUpdate(Setting):
         )
         estimator = self.estimator or best_estimator(model, q)
         check_estimator(estimator, model, q)
-        domain = self.domain or estimator.domain
-        _require(
-            domain == "halve" or q.gaussian,
-            f"domain={domain!r} and a posterior of {type(q).__name__}",
-            "a Gaussian posterior for it",
-        )
         noisy = estimator.stochastic or self.batch_size is not None
         _require(
             noisy or self.dtype == "float64",
@@ -268,10 +242,9 @@ class LocalUpdate(Setting):
         )
         exact = isinstance(estimator, Exact) and not noisy
         searched = isinstance(estimator, Evaluator) and not noisy and self.rate is None
-        decaying = slowly_decaying if domain == "retract" else quickly_decaying
         steps = self.steps or (1 if exact else LOOKS if searched else 20)
         rate = self.rate or (1.0 if exact else None if searched else decaying if noisy else 0.5)
-        return dataclasses.replace(self, estimator=estimator, steps=steps, rate=rate, domain=domain)
+        return dataclasses.replace(self, estimator=estimator, steps=steps, rate=rate)
 
     @property
     def rule(self) -> str:
@@ -341,16 +314,14 @@ class LocalUpdate(Setting):
         wide = dtype_of(q)
         q, factor, records = (_floats(part, self.dtype) for part in (q, factor, records))
         cavity = q - factor
-        retract = self.domain == "retract"
-        trusted = self.noisy and not retract
-        reach = self.trust + q.event_size if trusted and self.trust is not None else None
+        reach = TRUST + q.event_size if self.noisy else None
 
         def step(index: Int[Real, ""], carry: PyTree) -> Any:
             q, factor, _, info = carry
             own_key = key if key is None or not self.noisy else jax.random.fold_in(key, index)
             direction = self.direction(model, q, factor, records, key=own_key)
             rate = self.rate(count + index) if callable(self.rate) else self.rate
-            step = safe_step(q, direction, rate, admits=model.admits, retract=retract, reach=reach)
+            step = safe_step(q, direction, rate, admits=model.admits, reach=reach)
             finite = jnp.isfinite(jnp.asarray(direction.natural_parameters)).all()
             # If the posterior is so wide that draws overflow, continue from a narrower one.
             new = either(finite | ~jnp.asarray(self.noisy), lambda: step.q, lambda: q * NARROWER)
@@ -450,8 +421,8 @@ class LocalUpdate(Setting):
             return self
         if not isinstance(estimator, Evaluator):
             return None
-        plain = {"batch_size": None, "dtype": "float64", "domain": estimator.domain}
-        return dataclasses.replace(self, estimator=estimator, steps=LOOKS, rate=None, **plain)
+        plain = {"batch_size": None, "dtype": "float64", "rate": None}
+        return dataclasses.replace(self, estimator=estimator, steps=LOOKS, **plain)
 
     def refinements(self) -> "Iterator[tuple[LocalUpdate, int]]":
         """Yield the update itself, then with more and more nodes, if there are any, and the
@@ -505,14 +476,9 @@ def _floats(tree: PyTree, dtype: DTypeLike) -> Any:
     return jax.tree.map(lambda leaf: leaf.astype(dtype) if floats(leaf) else leaf, tree)
 
 
-def quickly_decaying(count: Number) -> Any:
+def decaying(count: Number) -> Any:
     """Return ``1/2 / (1 + t/20)^(3/4)``, a rate that decays as noise requires."""
     return 0.5 / (1 + count / 20) ** 0.75
-
-
-def slowly_decaying(count: Number) -> Any:
-    """Return ``1/5 / (1 + t/100)^(3/4)``: smaller first steps, for posteriors with many optima."""
-    return 0.2 / (1 + count / 100) ** 0.75
 
 
 def _check_prior(model: Model, q: ExponentialFamily) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from posterity.arguments import NATURAL, one_of
+from posterity.arguments import COUNT
 from posterity.arrays.typing import ArrayLike, Float, Int, KeyArray, PyTree, Real
-from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.errors import ParameterError, StructureError
 from posterity.families import Dirichlet, ExponentialFamily, HiddenMarkov, Plate, at_rest
 from posterity.families.checks import check_proper
 from posterity.families.emitting import Emitting
@@ -23,8 +23,6 @@ from posterity.runtime.programs import jitted
 
 OVER: Any = (Potentials(None, None, 0), 0)  # pyright: ignore[reportArgumentType]
 """Mapped axes of chains that share initial and transition potentials, and of their lengths."""
-PARAMETERS = one_of("expected-logs", "means")
-_normalizers = jitted(lambda *chains: jax.vmap(log_normalizer, OVER)(*chains))
 _marginals = jitted(lambda *chains: jax.vmap(expected_counts, OVER)(*chains)[1].observed)
 
 
@@ -191,16 +189,13 @@ def counted(q: HiddenMarkov, records: Records) -> tuple[Float[Real, ""], HiddenM
     return HiddenMarkovModel().expected_factor(q, records)
 
 
-def label(
-    posterior: HiddenMarkov, sequences: Sequence[Any], *, parameters: str = "expected-logs"
-) -> list[Int[np.ndarray, " t"]]:
-    """Return the most likely path of states of each sequence (Viterbi).
+def label(posterior: HiddenMarkov, sequences: Sequence[Any]) -> list[Int[np.ndarray, " t"]]:
+    """Return the most likely path of states of each sequence (Viterbi), by expected log
+    probabilities, as in fitting.
 
     Args:
         posterior: posterior of the parameters, fused or of one site.
         sequences: sequences of vectors (T, d) or symbols (T,).
-        parameters: ``"expected-logs"`` to use expected log probabilities, as in fitting, or
-            ``"means"`` to use the expected parameters.
 
     Raises:
         StructureError, ParameterError: for sequences that do not suit the model.
@@ -214,16 +209,14 @@ def label(
     [0, 1, 1]
     """
     q, x, lengths = _prepared(posterior, sequences)
-    initial, rows, observed = map(np.asarray, _potentials(q, x, parameters))
+    initial, rows, observed = _potentials(q, x)
     return [best_path(initial, rows, own[:n]) for own, n in zip(observed, lengths, strict=True)]
 
 
-def marginals(
-    posterior: HiddenMarkov, sequences: Sequence[Any], *, parameters: str = "expected-logs"
-) -> list[Float[np.ndarray, "t k"]]:
+def marginals(posterior: HiddenMarkov, sequences: Sequence[Any]) -> list[Float[np.ndarray, "t k"]]:
     """Return state probabilities (t, K) at each step of each sequence; see :func:`label`."""
     q, x, lengths = _prepared(posterior, sequences)
-    chain = _potentials(q, x, parameters)
+    chain = _potentials(q, x)
     with jax.enable_x64(True):
         result = np.asarray(_marginals(chain, lengths))
     return [own[:n] for own, n in zip(result, lengths, strict=True)]
@@ -233,32 +226,24 @@ def log_predictive(
     posterior: HiddenMarkov,
     sequences: Sequence[Any],
     *,
+    key: KeyArray,
     samples: int = 100,
-    key: KeyArray | None = None,
 ) -> Float[np.ndarray, " n"]:
     """Return ``log p(sequence)`` of each new sequence in nats, averaged over the parameters.
 
     Args:
         posterior: posterior of the parameters.
         sequences: sequences of vectors (T, d) or symbols (T,).
-        samples: number of draws of the parameters over which likelihoods are averaged; 0 for the
-            likelihood at the expected parameters.
         key: random key of the draws.
+        samples: number of draws of the parameters over which likelihoods are averaged.
 
     Raises:
-        UsageError: if there are draws but no key.
         StructureError, ParameterError: for sequences that do not suit the model.
     """
-    NATURAL.check(samples=samples)
+    COUNT.check(samples=samples)
     q, x, lengths = _prepared(posterior, sequences)
-    if samples and key is None:
-        raise UsageError(
-            found=f"samples={samples} without a key", expected="a key for the draws, or samples=0"
-        )
     with jax.enable_x64(True):
-        if not samples:
-            return np.asarray(_normalizers(_potentials(q, x, "means"), lengths))
-        draws = q.sample(key, (samples,))  # type: ignore[arg-type]
+        draws = q.sample(key, (samples,))
         values = np.asarray(_likelihoods(draws, (x, lengths)))
     top = values.max(0)
     return top + np.log(np.mean(np.exp(values - top), axis=0))
@@ -289,10 +274,6 @@ def _prepared(
     return at_rest(posterior), x, lengths
 
 
-def _potentials(q: HiddenMarkov, x: np.ndarray, parameters: str) -> Potentials:
-    PARAMETERS.check(parameters=parameters)
-    if parameters == "expected-logs":
-        with jax.enable_x64(True):
-            return jax.device_get(potentials(q, x))
-    observed = q.emissions.members.plugged_log_likelihood(x)  # pyright: ignore
-    return Potentials(np.log(q.expected_initial), np.log(q.expected_transitions), observed)
+def _potentials(q: HiddenMarkov, x: np.ndarray) -> Potentials:
+    with jax.enable_x64(True):
+        return jax.device_get(potentials(q, x))

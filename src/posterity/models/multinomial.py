@@ -117,8 +117,9 @@ class MultinomialRegression(ExpectedModel[Gaussian]):
         with_nodes = with_nodes @ turn.swapaxes(1, 2)
         lower = np_.tril(root.swapaxes(1, 2) @ with_nodes)
         middle = lower + lower.swapaxes(1, 2) * (1 - eye)
-        half = xp.solve(root.swapaxes(1, 2), middle)
-        wide = xp.solve(root.swapaxes(1, 2), half.swapaxes(1, 2))
+        inverse = xp.inverse_lower(root).swapaxes(1, 2)
+        half = inverse @ middle
+        wide = inverse @ half.swapaxes(1, 2)
         narrow = (spread < self.narrow)[:, None, None]
         return value, chosen[:, 1:] - each, np_.where(narrow, each[..., None] * eye - both, wide)
 

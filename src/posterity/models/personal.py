@@ -143,7 +143,8 @@ class PersonalModel(Model):
 
         values, slopes = jax.vmap(jax.value_and_grad(own))(q.mean + epsilon @ factor.T)
         # Stein's lemma: E[∇²f] = E[∇f εᵀ] F⁻¹, the derivative of these very sums.
-        bend = namespace(factor).solve_lower(factor.T, (epsilon * chances[:, None]).T @ slopes)
+        whitened = namespace(factor).inverse_lower(factor.T)
+        bend = whitened @ (epsilon * chances[:, None]).T @ slopes
         return Expectation(chances @ values, chances @ slopes, -(bend + bend.T) / 2)
 
     def _law(self, z: Any) -> Law:

@@ -5,7 +5,6 @@ channels last. A ``weight`` of equinox and PyTorch has shape ``(outputs, inputs)
 inputs, height, width)``, with channels first, so that flattened images have another order.
 """
 
-import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Real
@@ -24,7 +23,6 @@ from posterity.families.layers import Conv, Dense, Layers
 from posterity.families.network import Network
 from posterity.models.forward import outputs
 from posterity.networks.tensors import as_there, leaves_of, without_tensors
-from posterity.runtime.text import natural
 
 LAYOUTS = {"kernel": "last", "weight": "first"}
 """Position of the channels by the name of the kernel."""
@@ -58,7 +56,7 @@ def from_pytree(
         activation: activation of hidden layers, required if layers are inferred.
         layout: position of the channels, ``"last"`` as in flax or ``"first"`` as in equinox and
             PyTorch; by default inferred from names and shapes.
-        order: paths of the layers from inputs to outputs, if names and sizes are ambiguous.
+        order: paths of the layers from inputs to outputs, if names do not number them.
         apply: function ``apply(mean, x)`` of a batch in the other library; a StructureError unless
             the layers give the same outputs on random inputs.
 
@@ -237,42 +235,36 @@ def _ordered(
             )
         parts = sorted(parts, key=lambda part: list(order).index(part.path))
     else:
-        parts = sorted(parts, key=lambda part: natural(part.path))
-    many = order is not None or len(parts) > 6  # more have too many orders: names decide
-    orders = [tuple(parts)] if many else [*itertools.permutations(parts)]
-    layouts = [(chosen, _layouts(chosen, layout)) for chosen in orders]
-
-    def fits(like):
-        return [pair for pair in layouts if _follows(*pair, like)]
-
-    fitting = fits(layers) or ([] if widths else fits(None))
-    # Prefer the order of numbers in names; linen's numbers count constructors, not calls.
-    fitting = [pair for pair in fitting if _kept(pair[0])] or fitting
-    if not fitting:
+        parts = _numbered(parts)
+    layouts = _layouts(parts, layout)
+    if not _follows(parts, layouts, layers if widths else None):
         raise StructureError(
-            found=f"layers {[f'{part.path} {part.shape}' for part in orders[0]]}",
+            found=f"layers {[f'{part.path} {part.shape}' for part in parts]}",
             expected="each to take what the one before gives"
             + (f", as described: {layers.summary}" if layers else ""),
+            fix="Pass order=[...], their paths from inputs to outputs, if it is another one.",
         )
-    if len(fitting) > 1:
+    return tuple(parts), layouts
+
+
+def _numbered(parts: list[Part]) -> list[Part]:
+    """Return parts by the numbers in their names, convolutions first. Raises UsageError if names
+    have none, two have the same, or layers of a kind differ in more than their numbers.
+    """
+
+    def place(part):
+        return len(part.shape) < 4, [int(digits) for digits in re.findall(r"\d+", part.path)]
+
+    places = [place(part) for part in parts]
+    stems = {(len(part.shape) < 4, re.sub(r"\d+", "", part.path)) for part in parts}
+    alike = len(stems) == len({dense for dense, _ in stems})
+    numbered = alike and all(numbers for _, numbers in places)
+    if len(parts) > 1 and not (numbered and all(places.count(own) == 1 for own in places)):
         raise UsageError(
-            found=f"layers {[part.path for part in parts]}, which several orders fit",
+            found=f"layers {[part.path for part in parts]}, whose names do not number them",
             expected="numbered names, or order=[...], their paths from inputs to outputs",
         )
-    return fitting[0]
-
-
-def _kept(chosen: Sequence[Part]) -> bool:
-    """Tell whether layers whose names differ only in numbers are in the order of these."""
-
-    def stem(part):
-        return re.sub(r"\d+", "", part.path)
-
-    return all(
-        natural(a.path) < natural(b.path)
-        for a, b in itertools.combinations(chosen, 2)
-        if stem(a) == stem(b)
-    )
+    return sorted(parts, key=place)
 
 
 def _layouts(parts: Sequence[Part], layout: str | None) -> tuple[str, ...]:

@@ -44,18 +44,43 @@ def notes_of_federation(
         return
     sd = np.sqrt(posterior.marginal_variance)
     yield from notes_of_prior(posterior.names, posterior.mean, sd, ledger.prior)
-    if not posterior.diagonal:
-        yield from contradiction(ledger)
+    yield from doubts_of(ledger, facts, "federate")
 
 
-def doubts_of(ledger: Ledger, facts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield what :func:`posterity.fuse` doubts about sites that differ: of a ledger of Gaussian
-    factors that are independent, with ``facts`` about the sites' records.
+def doubts_of(
+    ledger: Ledger,
+    facts: Mapping[str, Mapping[str, Any]],
+    verb: str = "",
+    *,
+    dependent: float = 1e-9,
+) -> Iterator[str]:
+    """Yield what :func:`posterity.fuse` doubts about sites that differ: the site whose Gaussian
+    factor is furthest from all others', or coefficients that differ between sites.
+
+    Args:
+        ledger: ledger of the sites; nothing is said of other families.
+        facts: facts about the sites' records, which say whose factors are not informative.
+        verb: verb that the advice names; by default ``fuse``, for dependent factors ``federate``.
+        dependent: level for factors that were refined together and need not be normal, that of six
+            standard deviations: what is likelier may be no difference. Of diagonal ones nothing is
+            said.
     """
-    if len(ledger.sites) > 1 and ledger.posterior.gaussian and ledger.independent:
-        silent = expected_distance(ledger, facts).silent
-        heard = {site: own for site, own in ledger.entries.items() if site not in silent}
-        yield from contradiction(ledger.holding(heard), LEVEL, "fuse")
+    posterior: Any = ledger.posterior
+    independent = ledger.independent
+    if not posterior.gaussian or posterior.batch_shape:
+        return
+    if posterior.diagonal and not independent:
+        return
+    prior: Any = ledger.prior
+    silent = expected_distance(ledger, facts).silent
+    laws = {site: prior + ledger.factor(site) for site in ledger.sites if site not in silent}
+    proper = {site: law for site, law in laws.items() if np.all(law.is_proper())}
+    if len(proper) > 1:
+        block = Block.of_sites("", [*proper], [*proper.values()], [prior] * len(proper))
+        level = LEVEL if independent else dependent
+        verb = verb or ("fuse" if independent else "federate")
+        with np.errstate(all="ignore"):
+            yield from map(str, different(Groups(block, None), prior.names, level, verb))
 
 
 def cautions_of_federation(
@@ -90,21 +115,3 @@ def cautions_of_federation(
 def _first(targets: np.ndarray) -> np.ndarray:
     """Return targets (n,), without the offsets in further columns."""
     return targets.reshape(len(targets), -1)[:, 0]
-
-
-def contradiction(ledger: Ledger, level: float = 1e-9, verb: str = "federate") -> Iterator[str]:
-    """Yield a note on the site whose Gaussian factor is furthest from all others', or on
-    coefficients that differ between sites, as :func:`posterity.fuse` would doubt them.
-
-    The default ``level`` is that of six standard deviations, since factors of a federation are
-    refined together and need not be normal: what is likelier may be no difference. The advice names
-    the ``verb``.
-    """
-    prior: Any = ledger.prior
-    names = prior.names
-    laws = {site: prior + ledger.factor(site) for site in ledger.sites}
-    proper = {site: law for site, law in laws.items() if np.all(law.is_proper())}
-    if len(proper) > 1:
-        block = Block.of_sites("", [*proper], [*proper.values()], [prior] * len(proper))
-        with np.errstate(all="ignore"):
-            yield from map(str, different(Groups(block, None), names, level, verb))

@@ -15,7 +15,7 @@ from posterity.tabular.predictions import Predicted, predicted
 from posterity.tabular.reading import PLAIN, Reading
 from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.records import is_student
-from posterity.tabular.scores import calibration, groups, log_hazard
+from posterity.tabular.scores import calibration, groups
 
 MEANINGS = {
     "log_score": ("Log score", "nats a record; higher is better"),
@@ -127,14 +127,10 @@ def _survival(
     data = whole.part(rows)
     time, event, entry = data.times.T
     grid = np.linspace(0.0, float(np.quantile(time, 0.95)), points + 1)[1:]
-    if is_student(value):  # it predicts at the times that it learned
-        parts = {name: column[rows] for name, column in found.columns.items()}
-        start = "survival_"
-        grid = np.array([float(name.removeprefix(start)) for name in parts if start in name])
-    else:
-        parts, *_ = predictions(value, recipe, data, level=level, times=grid.tolist())
+    labels = None if found.labels is None else found.labels[rows]
+    parts, *_ = predictions(value, recipe, data, labels, level=level, times=grid.tolist())
     curves = np.stack([parts[f"survival_{at:.12g}"] for at in grid])
-    thirds = groups(log_hazard(parts), most=3, least=1)
+    thirds = groups(parts["log_hazard_ratio"], most=3, least=1)
     series = []
     listing = []
     names = {1: ("all",), 2: ("low risk", "high risk")}.get(len(thirds), THIRDS)

@@ -22,12 +22,6 @@ class Layout:
         parameters: largest number of natural parameters in a page, 8 bytes each.
         sites: number of sites with their own line in panels; all others are combined.
         bars: number of sites with a bar, those that add most.
-        compared: number of sites that are compared with all others.
-        joint: largest number of coefficients that are also compared jointly.
-        noticeable: deviations between two sites from which a page says that they differ: sites of
-            one truth rarely do.
-        contradictory: deviations from which they contradict each other: among a million numbers
-            none of one truth is further out.
         cells: largest numbers of sites and of components in the picture of a matching.
         points: number of points in a chart.
     """
@@ -46,10 +40,6 @@ class Layout:
     parameters: int = 60_000
     sites: int = 12
     bars: int = 30
-    compared: int = 2000
-    joint: int = 200
-    noticeable: float = 3.5
-    contradictory: float = 6.0
     cells: int = 40
     points: int = 600
 

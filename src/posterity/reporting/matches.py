@@ -38,12 +38,11 @@ MEANING = {
 class Matches:
     """A table of sites (rows) by fused components (columns).
 
-    ``kinds`` is the kind of each cell; ``idle`` the number of a site's components without data.
+    ``kinds`` is the kind of each cell.
     """
 
     alignment: Alignment
     kinds: Int[Array, "sites g"]
-    idle: Int[Array, " sites"]
 
     @property
     def sites(self) -> list[str]:
@@ -75,7 +74,7 @@ def read(alignment: Alignment) -> Matches:
     np.maximum.at(kinds, (site[used], label[used]), _kind(np.concatenate(margins)[used]))
     alone = (kinds > Kind.ABSENT).sum(0) == 1
     kinds[:, alone] = np.where(kinds == Kind.UNKNOWN, Kind.ALONE, kinds)[:, alone]
-    return Matches(alignment, kinds, np.bincount(site[~used], minlength=rows))
+    return Matches(alignment, kinds)
 
 
 def _kind(margin: Float[Array, " n"], firm: float = 10.0) -> Int[Array, " n"]:

@@ -7,7 +7,6 @@ import html
 import importlib.metadata
 import os
 import platform
-import shlex
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
@@ -20,6 +19,7 @@ from posterity.families.distribution import Distribution
 from posterity.inference.federated_effects import caveats_of
 from posterity.ledger import Ledger
 from posterity.reporting import coefficients, evaluation, sites, verbs
+from posterity.reporting.cautions import doubts_of
 from posterity.reporting.coefficients import Estimates
 from posterity.reporting.markup import (
     Markup,
@@ -37,8 +37,7 @@ from posterity.reporting.sources import Source, Subjects, known_records, subject
 from posterity.reporting.summary import Summary, summarise
 from posterity.reporting.words import effects_of
 from posterity.runtime.files import write_file
-from posterity.runtime.text import count, typed
-from posterity.tabular.one_shot import expected_distance
+from posterity.runtime.text import count
 from posterity.tabular.reading import PLAIN, Reading
 from posterity.tabular.records import columns_of_student, is_student
 from posterity.tabular.sites import said, sites_in
@@ -98,8 +97,8 @@ def report(
     """Make an HTML page about posteriors, ledgers, results of verbs and receipts.
 
     It shows what the sources are, and all numbers by site with a box to exclude each site. It also
-    shows information added and contradictions by site, matchings with margins, convergence,
-    calibration, what a receipt proves, and how to reproduce it all. Equal sources give equal pages.
+    shows information added by site, what the check of a fusion doubts, matchings with margins,
+    convergence, calibration, and what a receipt proves. Equal sources give equal pages.
 
     Args:
         sources: results of verbs, ledgers, laws, receipts, students, or paths of files. Several
@@ -167,7 +166,7 @@ class _Page:
             self.short[short:] = [prefix + line for line in self.short[short:]]
         if self.data is not None:
             self._judged(self.data)
-        self.add("How to reproduce this", self._reproduction())
+        self.add("Files and versions", self._files())
 
     def add(self, title: str, parts: Iterable[Markup]) -> None:
         """Add a section, unless it is empty."""
@@ -211,19 +210,21 @@ class _Page:
         self._name(_title(source, posterior))
         self._facts(source, posterior, summary, records)
         self.short += [f"{capital(note)}." for note in caveats_of(posterior)]
+        doubts = getattr(value, "warnings", None)
+        if doubts is None and isinstance(posterior, Ledger) and summary.proper:
+            doubts = doubts_of(posterior, records)
+        self.short += [f"{capital(doubt)}." for doubt in doubts or ()]
         population = population_of(posterior, self.level)
         if population is not None:
             self.short += in_words(population)
             add("estimates of the population", coefficients.section(Estimates(summary), effects))
             add("sites about the population", section(population))
         elif isinstance(posterior, Ledger) and posterior.sites and summary.proper:
-            silent = expected_distance(posterior, records).silent
-            found = sites.contradictions_of(posterior, summary, silent)
-            self.short += sites.in_short(posterior, summary, found)
-            estimates = coefficients.estimates_of(posterior, summary, found.chosen)
+            self.short += sites.in_short(posterior, summary)
+            chosen = sites.shown_sites(posterior, summary)
+            estimates = coefficients.estimates_of(posterior, summary, chosen)
             add("estimates by site", coefficients.section(estimates, effects))
-            add("information from each site", sites.influence(summary, records, found))
-            add("agreement between sites", sites.contradiction(found))
+            add("information from each site", sites.influence(summary, records))
         elif summary.proper:
             if isinstance(posterior, Ledger):
                 self.short.append("No site has contributed: this is the prior.")
@@ -271,40 +272,18 @@ class _Page:
             prefix = f"{source.name}: " if len(judged) > 1 else ""
             self.add(f"{prefix}predictions and observations", parts)
 
-    def _reproduction(self) -> list[Markup]:
-        known = self.subjects.files
-        receipts = self.subjects.receipts
-        names = [Path(one.about.path).name if one.about else one.name for one in known]
-        told = [*names, *(one.name for one, _, _ in receipts if one.name != "Receipt")]
-        parts = [paragraph("This page was made from values in memory, not from files.")]
-        if told:
-            words = ["posterity report", shlex.join(told), f"-o report.html --level {self.level}"]
-            if self.data is not None:
-                words += [typed("--data", self.data.name), *self.reading.flags]
-            lines = [" ".join(words)]
-            lines += [typed("posterity inspect", name) for name in names]
-            if self.subjects.inputs:
-                inputs = shlex.join(one.name for one in self.subjects.inputs)
-                lines.append(f"posterity fuse {inputs} -o fused.safetensors")
-            for one, before, after in receipts:
-                pair = before.name if before else "BEFORE", after.name if after else "AFTER"
-                lines.append(f"posterity verify {shlex.join((one.name, *pair))}")
-            code = tag("code", Markup("\n".join(map(escaped, lines))))
-            parts = [
-                paragraph("With the same files, these commands show the same numbers:"),
-                tag("pre", code, tabindex=0, role="group", aria_label="Commands"),
-            ]
-        if known:
-            rows = [
-                [n, one.about.kind, one.about.bytes, tag("code", one.about.digest)]
-                for n, one in zip(names, known, strict=True)
-                if one.about is not None
-            ]
-            parts.append(table("Files", ["File", "Kind", "Bytes", "SHA-256"], rows))
+    def _files(self) -> Iterable[Markup]:
+        rows = [
+            [Path(about.path).name, about.kind, about.bytes, tag("code", about.digest)]
+            for about in (one.about for one in self.subjects.files)
+            if about is not None
+        ]
+        if rows:
+            yield table("Files", ["File", "Kind", "Bytes", "SHA-256"], rows)
         packages = [f"{n} {importlib.metadata.version(n)}" for n in ("numpy", "scipy")]
         made = f"Made by posterity {__version__} with Python {platform.python_version()}, "
         made += f"{' and '.join(packages)}. The page has no date: the same sources give it again, "
-        return [*parts, paragraph(f"{made}byte for byte.")]
+        yield paragraph(f"{made}byte for byte.")
 
     def html(self, title: str) -> str:
         """Return the page."""

@@ -15,6 +15,7 @@ from posterity.artifact.many import Alone, name_of
 from posterity.artifact.provenance import PERSONAL
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.families.distribution import Distribution
+from posterity.families.names import has_names, with_names
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt
 from posterity.runtime.files import check_regular, named
@@ -233,6 +234,12 @@ def _fused(inputs: Sequence[Source], result: Source | None) -> tuple[Source, lis
     weights = {k.removeprefix(start): float(v) for k, v in kept.items() if k.startswith(start)}
     if weights:
         options["weights"] = weights
+    if result is not None and "prior" in kept and isinstance(result.value, Ledger):
+        prior: Any = result.value.prior  # which has the one that was passed
+        prior = prior.coefficients if PERSONAL in kept else prior
+        first = inputs[0].posterior
+        law = getattr(first, "posterior", first)
+        options["prior"] = prior if has_names(law) else with_names(prior, {})
     sites: Any = [one.value for one in inputs]
     if all(one.about is not None for one in inputs):
         sites = [

@@ -53,9 +53,6 @@ def fusion(result: Any) -> list[Markup]:
         paragraph(f"Rule: {result.rule.value}, {result.why or 'as requested'}."),
         status("The matching", result.status),
     ]
-    if result.warnings:
-        warned = [f"{capital(text)}." for text in result.warnings]
-        parts += [tag("h3", "Warnings"), bullets(warned)]
     for path, plate in result.plates.items():
         if path:
             parts.append(tag("h3", path))
@@ -222,7 +219,7 @@ def distillation(result: Any) -> list[Markup]:
 
 
 def student(value: Any, columns: Sequence[str]) -> list[Markup]:
-    """Return a section on a student: its network, its inputs, and where it has learned."""
+    """Return a section on a student: its network and its inputs."""
     head = value.head
     text = (
         "A student is one small network that was trained to give the predictions of a posterior, "
@@ -241,17 +238,7 @@ def student(value: Any, columns: Sequence[str]) -> list[Markup]:
     }
     rows = [row for row in told.items() if row[1] is not None]
     parts = [paragraph(text), table("The student", ["What", "Which"], rows)]
-    domain = value.domain
-    scaling = value.scaling
-    if columns and domain is not None and scaling.x_shift is not None:
-        shift = np.ravel(scaling.x_shift)
-        scale = np.ravel(scaling.x_scale)
-        low, high = (np.asarray(end).ravel() for end in (domain.low, domain.high))
-        if len(low) == len(columns) == len(shift):
-            sides = ((shift + scale * end).tolist() for end in (low, high))
-            ends = zip(columns, *sides, strict=True)
-            parts.append(table("Range of its training inputs", ["Column", "From", "To"], ends))
-    elif columns:
+    if columns:
         parts.append(paragraph(f"Columns: {', '.join(columns[:100])}."))
     return parts
 

@@ -26,7 +26,7 @@ from posterity.tabular.design import design
 from posterity.tabular.identifiers import NAMED, no_covariates
 from posterity.tabular.one_shot import third_of
 from posterity.tabular.options import ESTIMATE
-from posterity.tabular.reading import ALONE, PLAIN, Reading, columns_of, matched, with_absent
+from posterity.tabular.reading import ALONE, PLAIN, Reading, columns_of, with_absent
 from posterity.tabular.recipe import Recipe, check_recipe
 from posterity.tabular.regressions import (
     AS_POISSON,
@@ -221,9 +221,11 @@ def records_of(path: Path, reading: Reading, recipe: Recipe) -> tuple[Cells, lis
     if len(cells.header) > 1 and not cells.header[0]:
         cells = cells._replace(header=cells.header[1:], rows=[row[1:] for row in cells.rows])
         notes = ["the first column has no name, and is left out as an index"]
-    cells, more = matched(reading.renamed(cells), recipe)
+    cells = reading.renamed(cells)
+    odd = [name for name in recipe.without if name not in cells.header]
+    notes += [f"no column {name!r}, which --without leaves out" for name in odd]
     cells, absent = with_absent(cells, recipe)
-    return cells, [*notes, *more, *absent]
+    return cells, [*notes, *absent]
 
 
 def prepared(

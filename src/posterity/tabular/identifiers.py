@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from datetime import datetime
 from typing import NamedTuple
 
 import numpy as np
@@ -26,11 +25,7 @@ NUMBERED = re.compile(
 SAVED_INDEX = re.compile(r"Unnamed: \d+")
 """Name that pandas gives to a column without one."""
 DATED = re.compile(r"(?i)(.*[^a-z])?(date|datum|day of birth|dob|timestamp)([^a-z].*)?")
-"""Names of columns of dates."""
-DAYS = ("%Y%m%d", "%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
-"""Forms of dates."""
-DIGITS = len("1/1/2000")
-"""Length of the shortest."""
+"""Names of columns of dates, if these are whole numbers."""
 
 
 class Suspect(NamedTuple):
@@ -57,7 +52,7 @@ def no_covariates(
         several = len(texts) >= few and len(distinct) >= (share if named else 1) * len(texts)
         if SAVED_INDEX.fullmatch(name):
             yield name, "row numbers, as pandas names them", True
-        elif _dates(name, distinct):
+        elif DATED.fullmatch(name) and distinct and all(map(_is_whole, distinct)):
             yield name, "dates", True
         elif several and _whole_or_text(distinct):
             kind = "whole number" if is_numeric(texts[0]) else "text"
@@ -119,19 +114,3 @@ def _whole_or_text(texts: Collection[str]) -> bool:
 
 def _is_whole(text: str) -> bool:
     return re.fullmatch(r"[+-]?[0-9]+(\.0*)?", text) is not None
-
-
-def _dates(name: str, texts: Collection[str], *, early: int = 1800, late: int = 2200) -> bool:
-    """Return whether all texts are dates from ``early`` to ``late``, or numbers so named."""
-    if not texts or (DATED.fullmatch(name) and all(map(_is_whole, texts))):
-        return bool(texts)
-    days = {text.removesuffix(".0")[:10] for text in texts}
-    if min(map(len, days)) < DIGITS:
-        return False
-    for form in DAYS:
-        try:
-            years = [datetime.strptime(day, form).year for day in days]
-        except ValueError:
-            continue
-        return early <= min(years) and max(years) <= late
-    return False

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.errors import CHOOSE, StructureError, UsageError, within
+from posterity.errors import StructureError, UsageError, within
 from posterity.families.names import order, some
 from posterity.runtime.text import typed
 from posterity.tabular.fitting import identifiers_of, prepared, records_of
@@ -19,7 +19,6 @@ from posterity.tabular.records import TARGET, Table
 from posterity.tabular.regressions import (
     AS_POISSON,
     LEAST,
-    Triangle,
     check_levels,
     data_of,
     dispersion_of,
@@ -177,13 +176,12 @@ def _spread(
         return value, notes
     if not estimate:
         return 1.0, [NOISE_OF_ONE]
-    triangles = {site: triangle_of(recipe, data) for site, data in sites.items()}
-    left = residuals_of(triangles.values(), apart)
+    left = residuals_of([triangle_of(recipe, data) for data in sites.values()], apart)
     note = (
         f"noise variance {left.variance:.4g}, estimated from the residuals of {whose} on "
         f"{left.spare:.6g} degrees of freedom"
     )
-    return left.variance, [note, *noises(triangles)]
+    return left.variance, [note]
 
 
 def _table(recipe: Recipe, data: Design) -> Table:
@@ -216,38 +214,6 @@ def with_labels(recipe: Recipe, reading: Reading) -> Recipe:
     known = f"a category of its recipe, among {list(recipe.categories)}, or two texts, for 0 and 1"
     UsageError.check((others, found, known))
     return recipe
-
-
-def noises(
-    sites: Mapping[str, Triangle], level: float = 1e-6, factor: float = 4.0
-) -> Iterator[str]:
-    """Yield a note on the site whose noise variance differs most from that of the others, by least
-    squares within sites: if an F test says so at this ``level``, which a thousand sites pass by
-    chance once in a thousand federations, and they differ by more than this ``factor``, two in
-    deviations.
-    """
-    import scipy.special  # not above: few commands need it
-
-    left = {site: residuals_of([own]) for site, own in sites.items() if own.records}
-    total = sum(own.sum for own in left.values())
-    spare = sum(own.spare for own in left.values())
-    ratios = {}
-    for site, own in left.items():
-        rest = total - own.sum
-        more = spare - own.spare
-        if min(own.spare, more) < 1 or not min(own.sum, rest) > 0:
-            continue
-        ratio = own.sum / own.spare * more / rest
-        tail = scipy.special.fdtrc if ratio > 1 else scipy.special.fdtr
-        if max(ratio, 1 / ratio) > factor and tail(own.spare, more, ratio) < level:
-            ratios[site] = ratio
-    if ratios:
-        site = max(ratios, key=lambda site: max(ratios[site], 1 / ratios[site]))
-        yield (
-            f"the noise variance of site {site!r} is {ratios[site]:.2g} times that of the others, "
-            "but one is used for all, so that deviations are wrong: look there for outliers and "
-            f"other units, or weigh records (--record-weights){CHOOSE}"
-        )
 
 
 def _copies(designs: Mapping[str, Design]) -> Iterator[str]:

@@ -132,8 +132,8 @@ def expected_distance(
 ) -> OneShot:
     """Return the expected distance in nats from the posterior of all records, and warnings.
 
-    It is unknown if a site's file has no third derivatives, or if its cubic approximation is not
-    valid up to the fused posterior.
+    It is unknown without sites, if a site's file has no third derivatives, or if its cubic
+    approximation is not valid up to the fused posterior.
 
     Args:
         ledger: ledger of all sites.
@@ -148,7 +148,7 @@ def expected_distance(
     facts = [sites.get(site, {}) for site in ledger.sites]
     known = {"third", "spare"}.intersection(*facts)
     several = len({own.get("dispersion") for own in facts}) > 1
-    if not known or several or not ledger.independent or not q.gaussian or q.diagonal:
+    if not facts or not known or several or not ledger.independent or not q.gaussian or q.diagonal:
         return OneShot()
     if "spare" in known:
         return _judged(_of_noise(ledger, sites), worth)

@@ -28,8 +28,7 @@ from posterity.inference.population import (
 from posterity.inference.random_effects import RandomEffects
 from posterity.ledger import Ledger
 from posterity.models.personal import SPREADS
-from posterity.runtime.text import listed, typed
-from posterity.tabular.options import COUNTS, INTERCEPT, PRIOR_SD, USUAL_SD
+from posterity.tabular.options import COUNTS, INTERCEPT, USUAL_SD
 from posterity.tabular.predict import covariance_of, gaussians, log_predictive, predict, spread_in
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.recipe_model import RecipeModel
@@ -97,28 +96,6 @@ def spreads_of(
         place: SPREADS.typical * (USUAL_SD[""] if intercept else own or others)
         for place, own, intercept in zip(places, wide, usual, strict=True)
     }
-
-
-def by_default(prior: Any, recipe: Recipe) -> list[str]:
-    """Return a note on spreads whose prior median is derived from a default prior deviation."""
-    if not is_pooled(prior):
-        return []
-    usual = recipe.replaced(prior=None, prior_sd={}).filled(recipe.columns or ())
-    medians = SPREADS.typical * np.array(usual.deviations())
-    wide = dict(zip(usual.coefficients(), medians, strict=True))
-    if recipe.model not in PRIOR_SD:
-        wide |= dict.fromkeys((INTERCEPT, *recipe.baseline), SPREADS.typical * USUAL_SD[""])
-    medians = zip(prior.log_spread.names, np.exp(prior.log_spread.mean), strict=True)
-    derived = {name: own for name, own in medians if np.isclose(own, wide.get(name, np.nan))}
-    if not derived:
-        return []
-    told = listed(f"{own:.3g} for {name!r}" for name, own in derived.items())
-    return [
-        f"prior medians of spreads between sites are defaults ({told}), a quarter of "
-        f"default prior deviations of columns, and with few sites they dominate spreads and "
-        f"intervals of unseen sites: pass the standard deviations that you expect between sites, "
-        f"as in {typed('--personal', f'{next(iter(derived))}=SD')}"
-    ]
 
 
 def site_coefficients(
@@ -296,12 +273,12 @@ def predictions(
 
 
 def teacher_of(
-    value: Any, recipe: Recipe, spread: float | None = None, times: Sequence[float] = ()
+    value: Any, recipe: Recipe, spread: float | None = None
 ) -> tuple[Any, RecipeModel, list[str]]:
     """Return a student's teacher: the law of the coefficients, their predictive model, and notes.
 
-    If sites' coefficients differ, it is that of an unseen site. ``spread`` and ``times`` are as in
-    :func:`predictions`; by default the recipe's spread and cuts.
+    If sites' coefficients differ, it is that of an unseen site. ``spread`` is as in
+    :func:`predictions`, by default the recipe's.
 
     Raises:
         UsageError: for a site's own coefficients, infinite expectations, and what
@@ -323,5 +300,4 @@ def teacher_of(
         posterior = laws[None]
         notes = [*notes, "the student predicts as of a site unseen"]
     names = gaussians(posterior)[2] or recipe.coefficients()
-    at = tuple(sorted({*map(float, times or recipe.cuts * (recipe.model == "survival"))}))
-    return posterior, RecipeModel(recipe.shared, names, spread_in(recipe, spread), at), notes
+    return posterior, RecipeModel(recipe.shared, names, spread_in(recipe, spread)), notes

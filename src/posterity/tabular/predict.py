@@ -263,7 +263,7 @@ def _classes(posterior: Any, recipe: Recipe, data: Design) -> dict[str, np.ndarr
     mean = np.empty((len(x), len(recipe.levels)))
     inner = np.empty(len(x))
     for rows in _slices(len(x)):
-        own = each(recipe, z, x[rows], shift[rows], ())
+        own = each(recipe, z, x[rows], shift[rows])
         mean[rows] = np.tensordot(shares, own, 1)
         inner[rows] = shares @ entr(own).sum(-1)
     total = entr(mean).sum(-1)

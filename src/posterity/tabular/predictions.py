@@ -5,7 +5,7 @@ import functools
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from posterity.status import ProgressCallback
 from posterity.tabular.design import design
 from posterity.tabular.fitting import records_of
 from posterity.tabular.multicentre import with_labels
+from posterity.tabular.options import COUNTS
 from posterity.tabular.pooled import known_sites, predictions
 from posterity.tabular.reading import PLAIN, Reading, column_named, columns_to_predict
 from posterity.tabular.recipe import Recipe
@@ -30,7 +31,6 @@ from posterity.tabular.recipe_model import (
     Parts,
     by_student,
     called,
-    check_times,
     columns_of,
     in_own_unit,
 )
@@ -43,7 +43,7 @@ from posterity.tabular.records import (
     reordered,
 )
 from posterity.tabular.rows import Design
-from posterity.tabular.scores import log_of_moments, scores, with_interval
+from posterity.tabular.scores import scores, with_interval
 from posterity.tabular.sites import law_of, sites_in, together
 from posterity.tabular.tables.files import as_csv
 from posterity.tabular.tables.reader import clean, read_cells
@@ -65,6 +65,7 @@ class Predicted:
         target: observations (kept,), if the table has them.
         log_score: their log density or probability, if not determined by the parts.
         data: the records (kept) in the columns of a recipe; None without one.
+        labels: the site (kept) whose own coefficients predict a record; None if there are none.
     """
 
     parts: Parts
@@ -73,6 +74,7 @@ class Predicted:
     target: np.ndarray | None = None
     log_score: np.ndarray | None = None
     data: Design | None = None
+    labels: np.ndarray | None = None
 
     @property
     def times(self) -> np.ndarray | None:
@@ -136,33 +138,6 @@ def _rounded(value: float) -> float | str:
     return "" if math.isnan(value) else float(f"{value:.9g}")
 
 
-def joined(several: Mapping[str, Predicted]) -> tuple[Predicted, np.ndarray | None]:
-    """Return the predictions of several tables as those of one, with the name of each record's."""
-    if len(several) == 1:
-        return next(iter(several.values())), None
-    tables = [*several.values()]
-    first = tables[0]
-
-    def whole(each: Iterable[Any]) -> Any:
-        parts = [*each]
-        return None if parts[0] is None else np.concatenate(parts)
-
-    sizes = [len(next(iter(own.parts.values()))) for own in tables]
-    starts = np.cumsum([0, *sizes])
-    data = first.data
-    if data is not None:
-        data = data._replace(times=whole(own.times for own in tables))
-    one = Predicted(
-        {name: whole(own.parts[name] for own in tables) for name in first.parts},
-        whole(own.kept + start for own, start in zip(tables, starts, strict=False)),
-        tuple(f"{site}: {note}" for site, own in several.items() for note in own.notes),
-        whole(own.target for own in tables),
-        whole(own.log_score for own in tables),
-        data,
-    )
-    return one, np.repeat([*several], sizes)
-
-
 def predicted(
     value: Any,
     provenance: Mapping[str, str],
@@ -219,28 +194,29 @@ def predicted(
     recipe = recipe.shared
     if scored:
         data.check_observed(recipe, inputs)
-    log_score = None
+    log_score = labels = None
     if call is not None:
         names = columns_of_student(value, provenance, file)
         with within(f"inputs '{inputs}'"):
-            parts = by_student(call, recipe, data, names, provenance, progress)
+            parts = by_student(call, recipe, data, names, progress)
         if recipe.model == "linear":
             parts = with_interval(parts, level)
-        if scored and recipe.model == "survival":
+        if scored and recipe.model in (*COUNTS, "gamma"):
             notes.append(
-                "a student of survival has chances at its times, no density: its score is the "
-                "concordance alone; the posterior's file has the log score"
+                f"no log score: a student of a {recipe.model} model has moments, no density; the "
+                "posterior's file has it"
             )
-        if scored:
-            log_score = log_of_moments(recipe, parts, np.asarray(data.y))
     else:
         if isinstance(value, Ledger) and not value.sites:
             notes.append("the ledger has no sites: predictions are the prior's")
         each = sites_in(provenance)
         spread = spread or together(each.values()).get(recipe.spread or "")
         notes += suspicious({"": value}, of_sites, (str(inputs), data.names, data.x), each)
-        if not scored:
-            check_times(recipe, times or recipe.cuts)
+        if recipe.model == "survival" and not (scored or times or recipe.cuts):
+            raise UsageError(
+                found="a survival model, without times at which to predict",
+                expected="at least one (--times T,T,...)",
+            )
         labels, more = _sites(value, of_sites, inputs, site_column, site, data)
         notes += more
         options: Any = {"spread": spread, "scored": scored, "level": level, "times": times}
@@ -255,8 +231,9 @@ def predicted(
         notes.append(f"{data.records} rows of the table count as {len(each)} records in the scores")
     data = data.part(each)
     log_score = None if log_score is None else log_score[each]
+    labels = None if labels is None else labels[each]
     y = None if data.y is None else in_own_unit(recipe, {"mean": data.y})["mean"]
-    return Predicted(rows, data.kept, tuple(notes), y, log_score, data)
+    return Predicted(rows, data.kept, tuple(notes), y, log_score, data, labels)
 
 
 def _call(

@@ -10,7 +10,7 @@ import numpy as np
 
 from posterity.errors import StructureError, UsageError
 from posterity.families.names import some
-from posterity.runtime.text import as_row, count, listed, typed
+from posterity.runtime.text import count, listed, typed
 from posterity.tabular.options import INTERCEPT, LABELS, indicator
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.tables.numbers import value_of
@@ -41,15 +41,6 @@ class Reading:
     drop_missing: bool = False
     decimal: str | None = None
     missing: tuple[str, ...] = ()
-
-    @property
-    def flags(self) -> list[str]:
-        """The options of a command that say how the table differs, as one types them."""
-        levels = {name: as_row(own) for name, own in self.levels.items()}
-        tables = {"--rename": self.rename, "--convert": self.convert, "--category": levels}
-        pairs = ((flag, f"{name}={v}") for flag, own in tables.items() for name, v in own.items())
-        single = (("--missing", as_row(self.missing)), ("--decimal", self.decimal))
-        return [typed(flag, value) for flag, value in (*pairs, *single) if value]
 
     def renamed(self, cells: Cells) -> Cells:
         """Return the table with its columns under the recipe's names, and with empty cells for
@@ -152,41 +143,11 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
     return used
 
 
-def matched(cells: Cells, recipe: Recipe) -> tuple[Cells, list[str]]:
-    """Return the table with the recipe's names of columns that it has in capitals or small letters
-    alone, and notes.
-    """
-    wanted = {getattr(recipe, role) for role in ALONE} | {*(recipe.columns or ())}
-    wanted |= {*recipe.categories, *recipe.center, *recipe.scale, *recipe.unit, *recipe.without}
-    known = {}
-    for name in wanted - {None, *cells.header}:
-        alike = _alike(name, cells.header)
-        if len(alike) == 1:
-            known[alike[0]] = name
-    header = tuple(known.get(own, own) for own in cells.header)
-    notes = [f"column {own!r} is read as {name!r}" for own, name in known.items()]
-    absent = [name for name in recipe.without if name not in header]
-    notes += [f"no column {name!r}, which --without leaves out" for name in absent]
-    own = tuple((known.get(name, name), note) for name, note in cells.notes)
-    return cells._replace(header=header, notes=own), notes
-
-
 def column_named(name: str, cells: Cells) -> str:
-    """Return a table's column of this name, or the one of it in other capitals or small letters.
-
-    Raises a StructureError if there is none.
-    """
-    alike = [name] if name in cells.header else _alike(name, cells.header)
-    if len(alike) == 1:
-        return alike[0]
-    raise StructureError(
-        found=f"no column {name!r} in '{cells.path}', which has {some(cells.header)}",
-        expected="a column of the table",
-    )
-
-
-def _alike(name: str, header: Sequence[str]) -> list[str]:
-    return [own for own in header if own.casefold() == name.casefold()]
+    """Return the name of a column; a StructureError if a table has none of this name."""
+    found = f"no column {name!r} in '{cells.path}', which has {some(cells.header)}"
+    StructureError.check((name not in cells.header, found, "a column of the table"))
+    return name
 
 
 def with_absent(cells: Cells, recipe: Recipe) -> tuple[Cells, list[str]]:
@@ -226,7 +187,9 @@ def _no_column(
     way = next((words for role, words in ways.items() if role in expected), "")
     renamed = typed("--rename", f"{name}=NAME")
     own = f"Use the table's name, or, if the model has another, pass {renamed}"
-    near = difflib.get_close_matches(name, [own for own in header if own not in taken], 1)
+    free = [own for own in header if own not in taken]
+    near = [own for own in free if own.casefold() == name.casefold()]
+    near = near or difflib.get_close_matches(name, free, 1)
     if near:
         renamed = typed("--rename", f"{name}={near[0]}")
         own = f"Write {near[0]}, or, if the model calls it so, pass {renamed}"

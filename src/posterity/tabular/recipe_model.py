@@ -5,7 +5,6 @@ Functions accept arrays of NumPy and of JAX: draws ``z`` (m, d) of the coefficie
 """
 
 import itertools
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,7 +13,6 @@ import numpy as np
 
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import static
-from posterity.artifact.container import altered
 from posterity.errors import UsageError
 from posterity.families.names import order
 from posterity.models import Model
@@ -32,8 +30,6 @@ PARTS = ("mean", "entropy", "mutual_information", "variance", "noise_variance", 
 PLACES = ("mean", "low", "high", "target_low", "target_high")
 VARIANCES = ("variance", "noise_variance")
 """Parts in the unit of the target, and in its square."""
-TIMES = "times"
-"""Provenance key, in the file of a student of survival, of its times as a JSON list."""
 TINY = float(np.finfo(np.float32).tiny)
 """Added to probabilities before taking logarithms, in single precision."""
 
@@ -74,9 +70,8 @@ def surviving(recipe: Recipe, z: Any, x: Any, shift: Any, time: float) -> Any:
     return exp(-hazard * exp(bounded(log_ratio(recipe, z, x) + shift)))
 
 
-def _climbing(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[float]) -> Any:
+def _climbing(recipe: Recipe, z: Any, x: Any, shift: Any) -> Any:
     """Return probabilities (m, n, K) of ordinal levels, for draws of the coefficients."""
-    del times
     xp = namespace(z, x)
     count = len(recipe.baseline)
     f = (z[:, count:] @ x.T + shift)[..., None] + z[:, None, :count]
@@ -87,12 +82,11 @@ def _climbing(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[float]
     return come * xp.np.concatenate([off, one], -1)
 
 
-def _exceeding(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[float]) -> Any:
+def _exceeding(recipe: Recipe, z: Any, x: Any, shift: Any) -> Any:
     """Return probabilities (m, n, K) of levels of proportional odds, for draws of the coefficients.
 
     Thresholds of a draw that are not in order are those of a level without probability.
     """
-    del times
     xp = namespace(z, x)
     count = len(recipe.baseline)
     f = (z[:, count:] @ x.T + shift)[..., None] + z[:, None, :count]
@@ -103,63 +97,44 @@ def _exceeding(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[float
     return xp.np.stack([a - b for a, b in itertools.pairwise([one, *above, 0 * one])], -1)
 
 
-def _choosing(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[float]) -> Any:
-    del shift, times
+def _choosing(recipe: Recipe, z: Any, x: Any, shift: Any) -> Any:
+    del shift
     xp = namespace(z, x)
     f = (z.reshape(len(z), len(recipe.levels) - 1, -1) @ x.T).swapaxes(1, 2)
     logits = xp.np.concatenate([0 * f[..., :1], f], -1)
     return xp.np.exp(logits - xp.logsumexp(logits)[..., None])
 
 
-def _by_interval(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[float]) -> Any:
-    """Return probabilities (m, n, T + 1) of events before the first time, ..., after the last."""
-    np_ = namespace(z, x).np
-    later = [surviving(recipe, z, x, shift, time) for time in times]
-    one = np_.ones_like(later[0])
-    return np_.stack([a - b for a, b in itertools.pairwise([one, *later, 0 * one])], -1)
-
-
-CHANCES = {
-    "ordinal": _climbing,
-    ODDS: _exceeding,
-    "multinomial": _choosing,
-    "survival": _by_interval,
-}
-"""Functions that return probabilities of levels, or of intervals of time, by model."""
-
-
-def check_times(recipe: Recipe, times: Sequence[float]) -> None:
-    """Raise a UsageError for survival without a time at which to predict it."""
-    if recipe.model == "survival" and not times:
-        raise UsageError(
-            found="a survival model, without times at which to predict",
-            expected="at least one (--times T,T,...)",
-        )
+CHANCES = {"ordinal": _climbing, ODDS: _exceeding, "multinomial": _choosing}
+"""Functions that return probabilities of levels, by model."""
 
 
 class RecipeModel(Model):
     """A recipe's regression as a model whose averaged outputs a student imitates.
 
-    Outputs are log odds for a label; log probabilities for several levels; for survival, log
-    probabilities of an event before the first of ``times``, between successive ones, and after the
-    last; and for counts and positive numbers the expected value and the variance around it.
+    Outputs are log odds for a label; log probabilities for several levels; and for counts and
+    positive numbers the expected value and the variance around it.
 
     ``names`` are those of the coefficients, in the order of ``z``; ``spread`` is the noise variance
     or dispersion. Inputs are the columns that :func:`inputs_of` names.
 
     Raises:
-        UsageError: for survival without times, and an unknown spread.
+        UsageError: for survival, and an unknown spread.
         StructureError: for coefficients other than the recipe's.
     """
 
     recipe: Recipe = static()
     names: tuple[str, ...] = static()
     spread: float | None = static(default=None)
-    times: tuple[float, ...] = static(default=())
 
     def __post_init__(self) -> None:
         order(self.names, self.recipe.coefficients(), "the posterior", "its recipe")
-        check_times(self.recipe, self.times)
+        if self.recipe.model == "survival":
+            raise UsageError(
+                found="a student of survival",
+                expected="a posterior whose predictions are labels, levels, counts or numbers",
+                fix="Predict from the file directly: posterity predict FILE TABLE --times T,T,...",
+            )
         if self.recipe.spread and self.spread is None:
             raise UsageError(
                 found=f"a {self.recipe.model} model of unknown {self.recipe.spread}",
@@ -190,7 +165,7 @@ class RecipeModel(Model):
         np_ = namespace(z, x).np
         chances = CHANCES.get(recipe.model)
         if chances:
-            return np_.log(chances(recipe, z[None], x, shift, self.times)[0] + TINY)
+            return np_.log(chances(recipe, z[None], x, shift)[0] + TINY)
         f = x @ z + shift
         if recipe.model in ("linear", "logistic"):
             return f
@@ -232,28 +207,6 @@ def in_own_unit(recipe: Recipe, parts: Mapping[str, np.ndarray]) -> dict[str, np
     return {**parts, **moved, **{k: scale**2 * parts[k] for k in VARIANCES if k in parts}}
 
 
-def times_in(provenance: Mapping[str, str], count: int) -> list[float]:
-    """Return ``count`` times from the provenance of a student of survival, or an ArtifactError."""
-    try:
-        times = json.loads(provenance[TIMES])
-        if [type(time) for time in times] != [float] * count:
-            raise ValueError
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise altered("a student of survival without its times") from error
-    return times
-
-
-def survival_of(parts: Mapping[str, np.ndarray], times: Sequence[float]) -> dict[str, np.ndarray]:
-    """Return survival at each time from a student's probabilities of intervals that end there, with
-    the ``log_cumulative_hazard`` up to the last time.
-    """
-    later = np.cumsum(parts["mean"][:, :0:-1], 1)[:, ::-1]  # 1 - ... would lose small values
-    hazard = -np.log(np.clip(later[:, -1], TINY, 1 - np.finfo(float).eps))
-    each = {f"survival_{time:.12g}": own for time, own in zip(times, later.T, strict=True)}
-    apart = {key: own for key, own in parts.items() if key == "extrapolates"}
-    return {"log_cumulative_hazard": np.log(hazard), **each, **apart}
-
-
 def called(
     predict: Callable[[Any], Any],
     x: np.ndarray,
@@ -289,19 +242,15 @@ def by_student(
     recipe: Recipe,
     data: Design,
     names: Sequence[str],
-    provenance: Mapping[str, str],
     progress: ProgressCallback | None = None,
 ) -> Parts:
     """Return a student's predictions of a table's records, in the target's own unit.
 
-    ``names`` are those of its inputs, empty if its file has none; ``provenance`` is its file's.
+    ``names`` are those of its inputs, empty if its file has none.
     """
     own, x = inputs_of(recipe, data)
     x = x[:, order(own, names or own, "the recipe", "the student")]
-    parts = in_own_unit(recipe, called(predict, x, progress))
-    if recipe.model == "survival":
-        return survival_of(parts, times_in(provenance, parts["mean"].shape[1] - 1))
-    return parts
+    return in_own_unit(recipe, called(predict, x, progress))
 
 
 def columns_of(parts: Mapping[str, np.ndarray]) -> Parts:

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 
 from posterity.networks.chances import law_of_values
-from posterity.tabular.options import COUNTS
-from posterity.tabular.recipe import Recipe
 
 
 def scores(
@@ -62,7 +60,7 @@ def scores(
         }
     if times is not None:
         time, event, entry = times.T
-        return result | {"concordance": concordance(time, event, entry, log_hazard(parts))}
+        return result | {"concordance": concordance(time, event, entry, parts["log_hazard_ratio"])}
     if "mean" in parts:
         result["rmse"] = float(np.sqrt(((y - parts["mean"]) ** 2).mean()))
     if "target_low" in parts:
@@ -77,14 +75,16 @@ def _classes(parts: dict[str, np.ndarray]) -> np.ndarray | None:
 
 
 def _log_scores(y: np.ndarray, parts: dict[str, np.ndarray]) -> np.ndarray | None:
-    """Return log scores from the predictions alone; None if they do not determine them."""
+    """Return log scores from the predictions alone; None if they do not determine them, as where
+    a new value has no interval.
+    """
     with np.errstate(divide="ignore"):
         if "p" in parts:
             return np.log(np.where(y > 0.5, parts["p"], 1 - parts["p"]))
         chances = _classes(parts)
         if chances is not None:
             return np.log(chances[np.arange(len(y)), y.astype(int)])
-    law = _law(parts)
+    law = _law(parts) if "target_low" in parts else None
     return None if law is None else law.logpdf(y)
 
 
@@ -107,28 +107,6 @@ def with_interval(parts: Mapping[str, np.ndarray], level: float) -> dict[str, np
         return dict(parts)
     low, high = law.interval(level)
     return {**parts, "target_low": low, "target_high": high}
-
-
-def log_of_moments(
-    recipe: Recipe, parts: Mapping[str, np.ndarray], y: np.ndarray
-) -> np.ndarray | None:
-    """Return log densities or probabilities (n,) of counts and positive numbers with known moments.
-
-    They are those of a negative binomial, Poisson or gamma law with these moments; None for other
-    models.
-    """
-    from scipy.stats import gamma, nbinom, poisson
-
-    if recipe.model not in (*COUNTS, "gamma"):
-        return None
-    mean = np.maximum(parts["mean"].reshape(-1), np.finfo(float).tiny)
-    variance = (parts.get("variance", 0.0) + parts["noise_variance"]).reshape(-1)
-    if recipe.model == "gamma":
-        return gamma.logpdf(y, mean**2 / variance, scale=variance / mean)
-    wide = variance > mean * (1 + 1e-6)
-    size = mean**2 / np.where(wide, variance - mean, 1.0)
-    own = nbinom.logpmf(y, size, size / (size + mean))
-    return np.where(wide, own, poisson.logpmf(y, mean))
 
 
 def auroc(y: np.ndarray, p: np.ndarray) -> float | None:
@@ -167,14 +145,6 @@ def groups(made: np.ndarray, *, most: int = 10, least: int = 5) -> list[np.ndarr
     starts = [part[0] for part in np.array_split(order, count)[1:]]
     first = np.searchsorted(alike, alike[starts], sorter=order)
     return np.split(order, np.unique(first[first > 0]))
-
-
-def log_hazard(parts: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the log hazards (n,) of a survival model's or of its student's predictions, by which
-    records are ordered.
-    """
-    ratio = parts.get("log_hazard_ratio")
-    return parts["log_cumulative_hazard"] if ratio is None else ratio
 
 
 def concordance(

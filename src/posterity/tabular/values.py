@@ -109,7 +109,7 @@ def _check_texts(cells: Cells, recipe: Recipe, names: Sequence[str], *, most: in
         f"if a value is of one patient or unit with several records: {typed('--cluster', name)}"
         for name in several
     ]
-    found = "; ".join(f"{name!r} {some(levels)}{_alike(levels)}" for name, levels in texts.items())
+    found = "; ".join(f"{name!r} {some(levels)}" for name, levels in texts.items())
     raise table_error(
         cells.path,
         f"columns of texts: {found}",
@@ -117,14 +117,6 @@ def _check_texts(cells: Cells, recipe: Recipe, names: Sequence[str], *, most: in
         "as 0, first",
         f"Either {' or '.join(ways)}." if len(ways) > 1 else f"To read them, {''.join(ways)}.",
     )
-
-
-def _alike(levels: Sequence[str]) -> str:
-    """Return words on levels that differ in capitals or blanks alone, if any."""
-    forms = [" ".join(level.casefold().split()) for level in levels]
-    alike = [level for level, form in zip(levels, forms, strict=True) if forms.count(form) > 1]
-    more = "differ in capitals or blanks alone, and may be one: correct the table"
-    return f" (of which {some(alike)} {more})" if alike else ""
 
 
 def notes_of_codes(

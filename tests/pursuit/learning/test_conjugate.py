@@ -223,6 +223,8 @@ def test_what_makes_no_sense_is_refused() -> None:
     for scale in ("a", [[1.0], [1.0, 2.0]], None, 0.0):
         with pytest.raises(UsageError, match="scale="):
             VectorFeatures(3, scale=scale)
+    with pytest.raises(UsageError, match="seed="):
+        VectorFeatures(3, seed=2**33)
     with pytest.raises(StructureError):
         ConjugateLearner(5, FEATURES, Ledger(all_three().ledger.prior))  # type: ignore[union-attr]
 

@@ -1,4 +1,4 @@
-"""NumPyro's guides as posteriors, and laws as NumPyro's distributions."""
+"""NumPyro's guides as posteriors."""
 
 import warnings
 from collections.abc import Mapping
@@ -7,14 +7,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from posterity import families
 from posterity.adapters.numpyro.models import library, supports_of
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import Real
-from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.errors import ParameterError, UsageError
 from posterity.families import DiagonalGaussian, Gaussian, Transformed
 from posterity.families.names import entry_names
-from posterity.families.supports import PositiveNumbers, RealNumbers, Simplex, UnitInterval
 from posterity.families.unconstrained import Supports
 
 GUIDES = (
@@ -22,19 +19,6 @@ GUIDES = (
     *("AutoLowRankMultivariateNormal", "AutoLaplaceApproximation"),
 )
 """Guides that are Gaussians of unconstrained numbers."""
-NAMES: dict[type, str] = {
-    families.Gamma: "Gamma",
-    families.Beta: "Beta",
-    families.Dirichlet: "Dirichlet",
-}
-"""NumPyro's names of families that have the same parameters there."""
-TRANSFORMS: dict[type, str] = {
-    PositiveNumbers: "Exp",
-    RealNumbers: "Identity",
-    Simplex: "StickBreaking",
-    UnitInterval: "Sigmoid",
-}
-"""NumPyro's transforms onto supports."""
 
 
 def from_guide(guide: Any, params: Mapping[str, Any]) -> Transformed:
@@ -68,45 +52,6 @@ def from_guide(guide: Any, params: Mapping[str, Any]) -> Transformed:
             expected="the parameters of this guide, as SVI.get_params(state) gives",
         ) from error
     return Transformed(law, supports).named(_coordinates(supports))
-
-
-def to_numpyro(law: families.Distribution) -> Any:
-    """Convert a law to a NumPyro distribution in JAX's default precision, for example as a prior.
-
-    Laws are a :class:`Gaussian`, :class:`DiagonalGaussian`, :class:`Gamma`, :class:`Beta` or
-    :class:`Dirichlet`; a :class:`Plate` of one without mixing weights (members along the last batch
-    axis become part of the event); a :class:`Mixture` of one; a :class:`Transformed` on one array;
-    or a :class:`Product`, which becomes a dictionary by block.
-    Others are a StructureError. Names of coordinates are dropped.
-
-    >>> from posterity.families import Gamma
-    >>> to_numpyro(Gamma.from_standard(shape=2.0, rate=4.0)).mean
-    Array(0.5, dtype=float32)
-    """
-    dist = library().distributions
-    q: Any = law
-    if q.composed and not q.is_plate:
-        return {name: to_numpyro(block) for name, block in q.blocks.items()}
-    if q.is_mixture:
-        weights = dist.Categorical(logits=_narrow(q.log_weights))
-        return dist.MixtureSameFamily(weights, to_numpyro(q.components))
-    if q.is_plate and q.weights is None:
-        return to_numpyro(q.members).to_event(1)
-    inner, supports = q.unmapped
-    support: Any = None if supports is None else supports.tree
-    if type(support) in TRANSFORMS and len(support.shape) == 1:
-        own = getattr(dist.transforms, f"{TRANSFORMS[type(support)]}Transform")()
-        return dist.TransformedDistribution(to_numpyro(inner), own)
-    if type(law) is families.Gaussian:
-        root = np.linalg.cholesky(np.asarray(q.covariance))
-        return dist.MultivariateNormal(_narrow(q.mean), scale_tril=_narrow(root))
-    if type(law) is families.DiagonalGaussian:
-        return dist.Normal(_narrow(q.mean), _narrow(np.sqrt(q.variance))).to_event(1)
-    if type(law) in NAMES:
-        return getattr(dist, NAMES[type(law)])(*map(_narrow, q.standard_parameters().values()))
-    raise StructureError(
-        found=f"{law!r}", expected='a law of one array, in the table on the page "NumPyro"'
-    )
 
 
 def _check_guide(guide: Any) -> None:
@@ -180,7 +125,3 @@ def _coordinates(supports: Supports) -> list[str]:
         for name, support in supports.tree.items()
         for label in entry_names(name, support.free_shape)
     ]
-
-
-def _narrow(values: Real) -> Any:
-    return jnp.asarray(np.asarray(values), jnp.result_type(float))

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from posterity.adapters.samples.checks import Checks, FitLimits, diagnostics_of, sentences
@@ -12,14 +12,13 @@ from posterity.adapters.samples.relabel import members_of
 from posterity.adapters.samples.variables import (
     EVENT,
     Variable,
-    variable,
     variables_of,
     with_supports,
 )
 from posterity.arguments import COUNT, one_of
-from posterity.errors import FitWarning
+from posterity.errors import FitWarning, UsageError
 from posterity.families.distribution import Distribution
-from posterity.families.names import checked, entry_names
+from posterity.families.names import checked, entry_names, some
 from posterity.families.plate import Plate
 from posterity.families.vector_space import stack
 
@@ -82,8 +81,7 @@ def from_samples(
             ``"unit"`` (between zero and one), ``"simplex"`` or ``"positive-definite"``. The
             law is then that of ``f(u)`` for Gaussian ``u``, a :class:`Transformed`. For NumPyro's
             MCMC the model determines it.
-        names: names of the coordinates of an array, or replacements of the variables' own. If
-            ``support`` is by name, each column of an array is a variable.
+        names: names of the coordinates of an array, or replacements of the variables' own.
         chains: number of chains that are concatenated along the first axis; or ``"first"`` for
             arrays (chains, n, ...), ``"second"`` for (n, chains, ...). None: an array of three
             axes is (chains, n, d), all else one chain, unless it has more than three times as many
@@ -91,7 +89,8 @@ def from_samples(
         components: number of components of ``"mixture"``; by default the best by BIC.
         plate: whether the first axis of each variable is that of a mixture's exchangeable
             components, whose labels the sampler may switch: draws are relabelled, and the law is a
-            :class:`Plate` of ``"gaussian"`` or ``"diagonal"`` members, which ``fuse`` matches.
+            :class:`Plate` of ``"gaussian"`` or ``"diagonal"`` members, which ``fuse`` matches. It
+            is of real numbers: pass logarithms instead of ``support``.
         limits: bounds beyond which the draws or the fit give warnings.
 
     Returns:
@@ -119,21 +118,21 @@ def from_samples(
     Sources: vehtari2021, for effective sample sizes and R-hat; stephens2000, for relabelling.
     """
     COUNT.or_none().check(components=components)
+    asked = {} if family == "mixture" else {"components": components}
+    asked |= {"support": support, "names": names} if plate else {}
+    idle = [name for name, value in asked.items() if value is not None]
+    if idle:
+        raise UsageError(
+            found=f"{some(idle)} beside family={family!r} and plate={plate}",
+            expected="components= of 'mixture' only, support= and names= without plate=True",
+            fix="Pass logarithms or log odds of a plate's variables.",
+        )
     variables, notes = variables_of(draws, chains, names is not None)
     if names is not None:
         names = checked(names, sum(len(own.labels) for own in variables), "the draws")
     if plate:
         return _plate(variables, family, notes, limits)
     FAMILY.check(family=family)
-    if (
-        isinstance(support, Mapping)
-        and names is not None
-        and len(variables) == 1
-        and not variables[0].name
-    ):
-        values = variables[0].values
-        variables = [variable(name, values[..., i], "first") for i, name in enumerate(names)]
-        names = None
     variables = with_supports(variables, support)
     made = block(variables, family, names, components)
     return _warned(SampleFit(made.law, diagnostics_of([made], notes), family, limits))
@@ -144,10 +143,10 @@ def _plate(
 ) -> SampleFit:
     """Return the fit of a plate to relabelled draws."""
     one_of("gaussian", "diagonal").check(family=family)
-    members = members_of(variables)
-    blocks = [block(own, family, None) for own in members]
     parts = (entry_names(own.name or EVENT, own.shape[1:], ()) for own in variables)
     names = list(itertools.chain(*parts))
+    members = members_of(variables, names)
+    blocks = [block(own, family, None) for own in members]
     law = Plate(stack([made.law.named(names) for made in blocks]))
     return _warned(SampleFit(law, diagnostics_of(blocks, notes), family, limits))
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import scipy
 
+from posterity.adapters.samples.laws import standard
 from posterity.adapters.samples.variables import Variable
 from posterity.errors import StructureError
 from posterity.families.names import some
@@ -18,11 +19,12 @@ from posterity.families.names import some
 Array = np.ndarray
 
 
-def members_of(variables: Sequence[Variable]) -> list[list[Variable]]:
-    """Return the variables of each member, from variables (chains, n, K, ...) of K components.
+def members_of(variables: Sequence[Variable], names: Sequence[str]) -> list[list[Variable]]:
+    """Return the variables of each member, from variables (chains, n, K, ...) of K components, in
+    which the coordinates of a member have these names.
 
     Raises a StructureError if variables have no such common axis, or components overlap, so that no
-    order of their labels is the one.
+    order of their labels is the one, and a ParameterError for coordinates that do not vary.
     """
     sizes = {own.shape[:1] for own in variables}
     if len(sizes) != 1 or min(sizes)[:1] < (2,):
@@ -34,7 +36,7 @@ def members_of(variables: Sequence[Variable]) -> list[list[Variable]]:
     count = variables[0].shape[0]
     chains, length = variables[0].values.shape[:2]
     joined = [own.values.reshape(chains * length, count, -1) for own in variables]
-    order = _ordered(np.concatenate(joined, axis=-1))
+    order = _ordered(standard(np.concatenate(joined, axis=-1), names).units)
     members: list[list[Variable]] = [[] for _ in range(count)]
     for own, values in zip(variables, joined, strict=True):
         sorted_ = np.take_along_axis(values, order[:, :, None], axis=1)
@@ -48,15 +50,14 @@ def members_of(variables: Sequence[Variable]) -> list[list[Variable]]:
     return members
 
 
-def _ordered(draws: Array, *, rounds: int = 30, apart: float = 2.0) -> Array:
+def _ordered(units: Array, *, rounds: int = 30, apart: float = 2.0) -> Array:
     """Return for each draw (m, K, p) the component (m, K) of each member of the reference.
 
     Args:
-        draws: draws of all coordinates.
+        units: draws of all coordinates, standardised.
         rounds: most passes over the draws.
         apart: least distance of two members in their deviations, below which they overlap.
     """
-    units = (draws - draws.mean((0, 1))) / draws.std((0, 1))
     mean = units[0]
     variance = np.full(mean.shape, 0.1)
     order = np.full(units.shape[:2], -1)

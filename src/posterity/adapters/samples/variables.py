@@ -45,8 +45,6 @@ CHAIN = ("chain", ".chain", "chain__", "chain_id")
 """Columns of tables that hold the chain of a row."""
 ORDER = ("draw", ".draw", ".iteration", "iteration", "iter__", "draw__")
 """Columns that hold the number of the draw in its chain."""
-SEPARATOR = "/"
-"""Separator between the name of a part and of its contents."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +112,8 @@ def with_supports(variables: Sequence[Variable], asked: Any) -> list[Variable]:
     strange = [name for name in asked if name not in known]
     if strange:
         raise UsageError(
-            found=f"supports for {some(strange)}", expected=f"variables among {some(known)}"
+            found=f"supports for {some(strange)}",
+            expected=f"variables among {some(known)}; columns of an array as a dictionary by name",
         )
     return [on(v, asked[v.name]) if v.name in asked else v for v in variables]
 
@@ -173,11 +172,14 @@ def variables_of(
         return _numpyro(draws) if run else (_dataset(draws), [])
     if package == "pandas" or hasattr(draws, "draws_pd"):  # as in CmdStanPy's fits
         return _table(draws if package == "pandas" else draws.draws_pd(), chains), []
-    draws = getattr(draws, "position", draws)  # states of BlackJAX
-    if isinstance(draws, str | bytes) or draws is None:
+    if isinstance(draws, str | bytes | tuple) or draws is None:
         raise _unknown(draws)
-    if isinstance(draws, Mapping) or _is_parts(draws):
-        variables = [variable(name, values, chains) for name, values in _parts(draws, "")]
+    if isinstance(draws, list) and any(hasattr(part, "shape") for part in draws):
+        raise _unknown(draws)  # variables or chains
+    if isinstance(draws, Mapping):
+        if not draws or unfit(list(draws)):
+            raise _unknown(draws)
+        variables = [variable(name, values, chains) for name, values in draws.items()]
     else:
         values = numbers(draws, "draws")
         if chains is None and values.ndim == 3:  # (chains, n, d)
@@ -201,35 +203,6 @@ def variables_of(
             "coordinates. Events of more axes go into a dictionary by name.",
         )
     return variables, []
-
-
-def _is_parts(draws: object) -> bool:
-    """Return whether this is a tuple or list of arrays; lists of numbers are arrays."""
-    if not isinstance(draws, tuple | list) or not any(np.ndim(part) > 0 for part in draws):
-        return False
-
-    def holds(part):
-        return hasattr(part, "shape") or isinstance(part, Mapping)
-
-    return hasattr(draws, "_fields") or all(map(holds, draws))
-
-
-def _parts(draws: Any, path: str) -> list[tuple[str, Any]]:
-    if isinstance(draws, Mapping):
-        parts = list(draws.items())
-    elif hasattr(draws, "_fields"):
-        parts = list(zip(draws._fields, draws, strict=True))
-    elif _is_parts(draws):
-        parts = [(str(number), part) for number, part in enumerate(draws)]
-    else:
-        return [(path, draws)]
-    if not parts or not all(isinstance(name, str) and name for name, _ in parts):
-        raise _unknown(draws)
-
-    def under(name):
-        return f"{path}{SEPARATOR}{name}" if path else name
-
-    return [result for name, part in parts for result in _parts(part, under(name))]
 
 
 def _table(table: Any, chains: Chains) -> list[Variable]:
@@ -341,6 +314,7 @@ def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
 def _unknown(draws: object) -> UsageError:
     return UsageError(
         found=f"draws as {type(draws).__name__}",
-        expected="arrays, a DataFrame, InferenceData, MCMC or states, not empty",
-        fix="Pass draws; files are read by their own libraries: arviz.from_netcdf, numpy.load.",
+        expected="an array, arrays by name, a DataFrame, InferenceData or MCMC, not empty",
+        fix="Files are read by their own libraries: arviz.from_netcdf, numpy.load. Of a sampler's "
+        "states pass the positions, as a dictionary: draws._asdict() of a named tuple.",
     )

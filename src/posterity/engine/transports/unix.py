@@ -30,8 +30,6 @@ A PosterityError that it raises is sent to the client.
 """
 HEAD_BYTES = 2**16
 """Maximum size of a head. A message holds one, and a body of at most the size of a letter."""
-LARGEST = 2**26 + HEAD_BYTES
-"""Default maximum size of a message, as in :class:`~posterity.engine.agreement.Limits`."""
 SITE = "POSTERITY_SITE"
 """The environment variable that names a site's folder; set it where an engine is started."""
 SERVER = "server"
@@ -129,7 +127,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
         path: Path | str,
         answer: Answer,
         *,
-        most: int = LARGEST,
+        most: int = 2**26 + HEAD_BYTES,
         whole: float = 60.0,
         idle: float = 3600.0,
     ):
@@ -248,7 +246,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
                 if not kept:
                     raise
                 answer = self._asked(content, wait)
-        except (OSError, EOFError, Refusal) as error:
+        except (OSError, EOFError) as error:
             self.close()
             raise SiteError(
                 found=f"no answer of the agent at '{self.path}' ({error or 'it ended'})",
@@ -266,7 +264,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
             connection.send_bytes(content)
         if not connection.poll(wait):
             raise TimeoutError("it is silent")
-        return received(connection, LARGEST)
+        return connection.recv_bytes()  # as large as the terms of the agent allow
 
     def _connected(self) -> Connection:
         if self._connection is None:

@@ -86,6 +86,7 @@ def fuse_networks(
     matching = plan.matching
     components = plan.components
     options = Options() if plan.networks is None else plan.networks
+    plan.check_no_criterion()
     refused = [name for name in ("absorb", "budget") if getattr(plan, name)]
     if refused:
         raise UsageError(

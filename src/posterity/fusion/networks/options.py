@@ -101,7 +101,7 @@ def has_units(posterior: ExponentialFamily | None) -> bool:
 def without_networks(
     blocks: Iterable[ExponentialFamily],
     options: Options | None,
-    components: int | tuple[int, ...] | None,
+    components: Any,
 ) -> int | None:
     """Check that there are no networks and no options for them; return ``components``."""
     if any(has_units(block) for block in blocks):
@@ -110,10 +110,11 @@ def without_networks(
             expected="networks by themselves",
             fix="Fuse the networks, and the other blocks apart from them.",
         )
-    if options is not None or isinstance(components, tuple):
+    if options is not None or not COUNT.or_none().allows(components):
         raise UsageError(
             found=f"components={components!r}" if options is None else f"networks={options!r}",
-            expected="a width a layer, and networks=, only for Networks with hidden layers",
+            expected="a whole number of components; a width a layer, and networks=, only for "
+            "Networks with hidden layers",
             fix="Leave it out.",
         )
     return components

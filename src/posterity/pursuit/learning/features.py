@@ -25,6 +25,9 @@ Array = np.ndarray
 
 VECTOR_WIDTH = 300
 NAME = Constraint("a text that names it", lambda name: isinstance(name, str) and name != "")
+SEED = Constraint(
+    "a whole number, from 0 to 2**32 - 1", lambda seed: NATURAL.allows(seed) and seed < 2**32
+)
 ROWS = 4096
 
 
@@ -99,7 +102,8 @@ class VectorFeatures(Features):
 
     def __post_init__(self) -> None:
         COUNT.check(columns=self.columns)
-        NATURAL.check(width=self.width, seed=self.seed)
+        NATURAL.check(width=self.width)
+        SEED.check(seed=self.seed)
         for name in ("shift", "scale"):
             given = getattr(self, name)
             try:
@@ -128,8 +132,8 @@ class VectorFeatures(Features):
         z = (np.asarray(x, np.float64) - self.shift) / self.scale
         if not self.width:
             return z
-        units = rectified(np.asarray(z, np.float32), self.width, self.seed, slope=1.0, offset=1.0)
-        return np.concatenate([z, units], 1)
+        weights, offsets = _units(self.columns, self.width, self.seed)
+        return np.concatenate([z, np.maximum(np.asarray(z, np.float32) @ weights + offsets, 0)], 1)
 
     def warn_of_scale(self, x: Array) -> None:
         """Warn if a column is far larger than one, or all columns are far smaller."""
@@ -194,16 +198,6 @@ def default_features(x: Any) -> Features:
         found=f"inputs of shape {np.shape(x)}",
         expected="vectors (n, d), or features=OwnFeatures(function, size, name)",
     )
-
-
-def rectified(
-    x: Float[Array, "n d"], width: int, seed: int, *, slope: float, offset: float
-) -> Float[Array, "n width"]:
-    """Return ``max(0, x W + b)`` with random ``W`` and ``b``, or ``x`` if ``width`` is 0."""
-    if not width:
-        return x
-    weights, offsets = _units(x.shape[1], width, seed)
-    return np.maximum(x @ (np.float32(slope) * weights) + np.float32(offset) * offsets, 0)
 
 
 @functools.lru_cache(maxsize=8)

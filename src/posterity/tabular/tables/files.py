@@ -33,15 +33,15 @@ DRAWS = {"lp__", "chain", ".chain", ".draw"}
 class Moments(NamedTuple):
     """The contents of a table: names, means (d,), and deviations (d,) or a covariance (d, d).
 
-    ``unused`` are the headers of other columns. ``sites`` has the study of each row, if a column
-    names it: then a name may come once in each.
+    ``notes`` are remarks on what was read. ``sites`` has the study of each row, if a column names
+    it: then a name may come once in each.
     """
 
     names: tuple[str, ...]
     mean: Any
     sd: Any = None
     covariance: Any = None
-    unused: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     sites: tuple[str, ...] = ()
 
 
@@ -124,7 +124,7 @@ def law_of(found: Moments, path: Name) -> ExponentialFamily:
 def read_moments(
     path: Name, *, covariance: Name | None = None, decimal: str | None = None
 ) -> Moments:
-    """Read the moments in a table, with the unused headers. Errors as of :func:`read`."""
+    """Read the moments in a table, with notes on it. Errors as of :func:`read`."""
     numbers.DECIMAL.check(decimal=decimal)
     path = Path(path)
     result = _csv(path, decimal, covariance)
@@ -220,12 +220,18 @@ def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
     _check_names(path, names, cells.lines, sites)
     if "lower" in values:
         _check_interval(path, names, cells, columns, values)
+    others = [name for name in unused if name]
+    notes = [f"columns that were not used: {', '.join(others)}"] if others else []
     sd = values.get("sd")
     if "variance" in values:
         sd = np.sqrt(np.maximum(values["variance"], 0))
-    elif sd is None and "lower" in values:
+    elif sd is None and covariance is None:
         sd = (values["upper"] - values["lower"]) / (2 * NormalDist().inv_cdf(0.975))
-    return Moments(names, values["mean"], sd, unused=tuple(unused), sites=sites)
+        notes.append(
+            "limits are taken as those of normal 95 % intervals: t limits, as of R's confint of "
+            "few records, are wider, and need standard errors"
+        )
+    return Moments(names, values["mean"], sd, notes=tuple(notes), sites=sites)
 
 
 def _check_names(path: Path, names: Sequence[str], lines: Any, sites: Sequence[str] = ()) -> None:

@@ -115,8 +115,7 @@ class Cells(NamedTuple):
         Args:
             columns: names in the header.
             decimal: decimal mark, ``"."`` or ``","``; by default the one on which the cells agree.
-            expected: description of a valid cell in errors; ``{column}`` in it is replaced by the
-                column's name.
+            expected: description of a valid cell in errors.
             of_text: next step where a cell is a text, which replaces ``{cell}`` in it, quoted.
 
         Raises:
@@ -132,9 +131,7 @@ class Cells(NamedTuple):
             except ValueError:
                 values = np.array(np.nan)
             if plain and np.isfinite(values).all():
-                values = values.reshape(len(columns), len(self.rows)).T
-                self._check_digits(columns, values)
-                return values
+                return values.reshape(len(columns), len(self.rows)).T
         values = np.empty((len(self.rows), len(columns)))
         name = ""
         cell = ""
@@ -148,29 +145,14 @@ class Cells(NamedTuple):
                         raise ValueError("no value")
                     values[row, place] = number(cell, mark)
         except ValueError as error:
-            wanted = expected.replace("{column}", name)
+            wanted = expected
             fix = CORRECT
             if isinstance(error, AmbiguousNumber):
                 wanted = "one decimal mark, or the option --decimal"
             elif not is_numeric(cell):
                 fix = of_text.replace("{cell}", shlex.quote(cell.strip()))
             raise table_error(self.path, f"{error}{where}", wanted, fix) from error
-        self._check_digits(columns, values)
         return values
-
-    def _check_digits(self, columns: Any, values: np.ndarray) -> None:
-        """Raise an ArtifactError for a whole number with more digits than a float holds."""
-        for row, place in np.argwhere(abs(values) >= 2**53):
-            name = columns[place]
-            text = self.rows[row][self.header.index(columns[place])].strip()
-            if re.fullmatch(r"[+-]?[0-9]+", text) and int(text) != int(values[row, place]):
-                raise table_error(
-                    self.path,
-                    f"{text} in line {self.lines[row]}, column {name!r}, whose last digits "
-                    "would be lost",
-                    "whole numbers up to 2^53, about 9.0e15, which float64 holds exactly",
-                    "Leave the column out if it identifies records; otherwise change its unit.",
-                )
 
 
 def read_cells(path: Path, *, unnamed: bool = False) -> Cells:
