@@ -13,7 +13,7 @@ from posterity.families import DiagonalGaussian, Gaussian, Product
 from posterity.federation import Agreement, Sequential, Synchronous, federate
 from posterity.federation.remaining import reports_of
 from posterity.federation.status import parts_needed, status_from
-from posterity.inference import LocalUpdate, pooling, population
+from posterity.inference import LocalUpdate, population
 from posterity.inference.cubature import Cubature
 from posterity.inference.expectation_propagation import Likelihood, Normal
 from posterity.inference.pooling import PartialPooling, marginal
@@ -324,6 +324,8 @@ def test_what_it_serves_and_what_is_refused():
     assert type(Agreement.of(LogisticRegression(), ONE).update) is LocalUpdate
     with pytest.raises(UsageError, match="personal=True"):
         federate({"a": (X[:, :1], Y)}, LogisticRegression(), ONE, update=PartialPooling())
+    with pytest.raises(UsageError, match="nodes"):
+        PartialPooling(nodes=2)
 
 
 @pytest.mark.slow
@@ -347,8 +349,7 @@ def test_what_a_grid_of_spreads_misplaces_is_told(size, nodes, monkeypatch):
     found = {}
     for count in (nodes, 60):
         monkeypatch.setattr(population, "GRID", {size: count})
-        monkeypatch.setattr(pooling, "EFFORT", pooling.Effort(most=64))
-        found[count] = visit(PartialPooling())
+        found[count] = visit(PartialPooling(most=64))
     (rough, told), (fine, little) = found.values()
     apart = float((view + fine).kl(view + rough))
     assert apart > 1e-6 and apart / 5 < told.quadrature_error < 5 * apart

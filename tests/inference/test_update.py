@@ -341,6 +341,27 @@ def test_steps_have_the_precision_asked_for_and_factors_are_wide(dtype, bits):
         np.testing.assert_array_equal(leaf, bits / 64)
 
 
+class Noisy(Given):
+    """The same, said to be noisy."""
+
+    stochastic: ClassVar[bool] = True
+
+
+@pytest.mark.parametrize(
+    ("options", "nats", "halvings"),
+    [({}, 5.9, 0), ({}, 10.0, 1), ({"trust": 1}, 5.9, 1), ({"trust": 16}, 10.0, 0)],
+)
+def test_a_noisy_step_goes_no_further_than_it_is_trusted(options, nats, halvings):
+    """A mean's move has as many nats in both directions; each half has a quarter of them."""
+    prior = DiagonalGaussian.from_standard(np.zeros(2), np.ones(2))
+    move = DiagonalGaussian(np.array([nats**0.5, 0.0]), np.zeros(2))
+    update = LocalUpdate(Noisy(move), steps=1, rate=1.0, **options).resolve(ANY, prior)
+    factor, info = visit(update, ANY, prior, prior.zero(), Records.of(np.ones(3)))
+    after = prior + factor
+    assert info.halvings == halvings
+    assert after.kl(prior) + prior.kl(after) == pytest.approx(nats / 4**halvings)
+
+
 def test_float32_is_for_noise_alone():
     prior = Gaussian.from_standard(np.zeros(2), np.eye(2))
     with pytest.raises(UsageError, match="float32"):

@@ -13,7 +13,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from posterity.arguments import at_least
 from posterity.arrays.linear_algebra import outer
+from posterity.arrays.tree import static
 from posterity.arrays.typing import Float
 from posterity.errors import ParameterError, UsageError
 from posterity.families import ExponentialFamily
@@ -31,11 +33,6 @@ class Effort:
 
     steps: int = 20
     """Largest number of natural-gradient steps of the log spreads."""
-    nodes: int = 64
-    """Number of quasi-random nodes over more than two log spreads. One or two log spreads have a
-    grid, which is refined as needed."""
-    most: int = 1024
-    """Largest number of nodes after refinement."""
     small: float = 1e-10
     """Estimated change in nats up to which no further step is made. What n sites leave in one
     direction adds to n^2 times as much: a millionth of a nat would displace the posterior of 30 by
@@ -89,12 +86,23 @@ class PartialPooling(LocalUpdate):
 
     Both parts of the factor minimise the site's free energy: the population's coefficients in
     closed form, the log spreads by natural gradients and a line search.
+
+    Args:
+        nodes: number of quasi-random nodes over more than two log spreads. One or two log spreads
+            have a grid, which is refined as needed.
+        most: largest number of nodes after refinement.
     """
+
+    nodes: int = static()
+    most: int = static()
 
     pools: ClassVar[bool] = True
 
-    def __init__(self) -> None:
+    def __init__(self, nodes: int = 64, most: int = 1024):
+        at_least(8).check(nodes=nodes, most=most)
         super().__init__(steps=1)
+        self.nodes = nodes
+        self.most = most
 
     @staticmethod
     def serves(model: Model, q: ExponentialFamily) -> bool:
@@ -150,9 +158,9 @@ class PartialPooling(LocalUpdate):
         self, model: PersonalRegression, view: Any, factor: Any, records: Records, steps: int
     ) -> tuple[Any, PooledInfo]:
         site = _Site(model, view, factor, records)
-        count = EFFORT.nodes
+        count = self.nodes
         while True:
-            site.take_nodes(count, round((count / EFFORT.nodes) ** 0.5))
+            site.take_nodes(count, round((count / self.nodes) ** 0.5))
             site.descend(steps)
             one, other = site.gradients()
             # Two sets of random nodes have equal errors; that of a finer grid is negligible.
@@ -163,7 +171,7 @@ class PartialPooling(LocalUpdate):
             new = site.factor() if steps else one
             far = steps and site.drawn  # grids are cheap
             moved = float(view.squared_length(new - factor)) / 2 if far else 0.0
-            if error <= max(EFFORT.error, EFFORT.error_of_move * moved) or 4 * count > EFFORT.most:
+            if error <= max(EFFORT.error, EFFORT.error_of_move * moved) or 4 * count > self.most:
                 aside = 0.0 if steps else site.message_error()
                 return new, PooledInfo(float(site.residual), error, aside)
             count *= 4

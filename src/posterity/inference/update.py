@@ -172,6 +172,9 @@ class LocalUpdate(Setting):
         batch_size: number of records per step, redrawn at each step; all by default.
         dtype: ``"float32"`` for faster steps in single precision where gradients are noisy, as for
             networks. Factors and their sums remain float64.
+        trust: trust region of noisy steps, in nats: the sum of both KL divergences between the
+            members before and after is at most ``trust`` plus the number of coordinates, and longer
+            steps are halved.
 
     >>> from posterity import Beta, federate
     >>> from posterity.inference import Quadrature
@@ -187,6 +190,7 @@ class LocalUpdate(Setting):
     steps: int | None
     rate: "float | Decaying | None"
     temperature: float
+    trust: float
     batch_size: int | None = static()
     dtype: str = static()
 
@@ -204,11 +208,12 @@ class LocalUpdate(Setting):
         temperature: float | int = 1.0,
         batch_size: int | None = None,
         dtype: str = "float64",
+        trust: float | int = TRUST,
     ):
         ESTIMATOR.or_none().check(estimator=estimator)
         COUNT.or_none().check(steps=steps, batch_size=batch_size)
         RATE.or_none().check(rate=rate)
-        POSITIVE.check(temperature=temperature)
+        POSITIVE.check(temperature=temperature, trust=trust)
         DTYPE.check(dtype=dtype)
         self.estimator = ESTIMATORS[estimator]() if isinstance(estimator, str) else estimator
         if rate is not None and not isinstance(rate, Decaying):
@@ -217,6 +222,7 @@ class LocalUpdate(Setting):
         self.steps = steps
         self.batch_size = batch_size
         self.dtype = dtype
+        self.trust = float(trust)
         self.temperature = float(temperature)
 
     def resolve(self, model: Model, q: ExponentialFamily) -> "LocalUpdate":
@@ -314,7 +320,7 @@ class LocalUpdate(Setting):
         wide = dtype_of(q)
         q, factor, records = (_floats(part, self.dtype) for part in (q, factor, records))
         cavity = q - factor
-        reach = TRUST + q.event_size if self.noisy else None
+        reach = self.trust + q.event_size if self.noisy else None
 
         def step(index: Int[Real, ""], carry: PyTree) -> Any:
             q, factor, _, info = carry
