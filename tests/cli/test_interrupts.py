@@ -114,7 +114,7 @@ def test_signals_at_any_moment(folder):
 
 GROWING = {
     "pursue": "--data twice.csv --target y --model logistic-regression --prior-variance 4 "
-    "--schedule 1.0 --polish none --attempts 1 --finalists 1 --tolerance 1e-9 --components 60",
+    "--polish none --attempts 1 --finalists 1 --tolerance 1e-9 --components 60",
     "distill": "prior.safetensors --model logistic-regression --low -2 --high 2 --hidden 4 "
     "--steps 1000000",
 }
@@ -138,7 +138,8 @@ def test_a_long_command_ends_with_a_state_and_says_how_it_goes_on(verb, signals,
         before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
         deadline = time.monotonic() + 200
         while not (checkpoint.exists() and checkpoint.stat().st_mtime_ns > before):
-            assert process.poll() is None and time.monotonic() < deadline
+            assert process.poll() is None, ended(process)
+            assert time.monotonic() < deadline
             time.sleep(0.02)
         if ignored:
             process.send_signal(signal.SIGINT)
