@@ -54,6 +54,8 @@ def test_a_store_comes_back_as_it_was(path):
         store.commit(Change(b"", {}, (b"one", b"two")))
     with Store(path) as store:
         assert (store.state, store.outbox, len(store.log)) == (b"", {}, 8)
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        assert file.execute("pragma user_version").fetchone() == (2,)
 
 
 def test_one_process_has_a_store_and_none_is_made_by_opening(path):

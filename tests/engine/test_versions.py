@@ -81,7 +81,7 @@ def test_a_letter_of_a_schema_to_come_is_refused_by_an_answer_and_logged_once(ag
         (answer,) = agent.receive(letter)
         told = opened(answer.content)
         assert (answer.receiver, told.body) == ("b", Unread(digest_of(letter)))
-        assert (told.schema, told.release) == (SCHEMA, __version__)
+        assert (told.schema, told.release) == (2, __version__)
     (line,) = lines(agent, start)
     assert (line["event"], line["reason"]) == ("refused", "release")
     assert "9.0" in line["found"] and __version__ in line["expected"]

@@ -8,7 +8,7 @@ import pytest
 from laws.table import TABLE
 from scipy import special, stats
 
-from posterity import Ledger
+from posterity import Ledger, fuse
 from posterity.errors import LedgerError, UsageError
 from posterity.families import (
     Beta,
@@ -30,6 +30,7 @@ from posterity.families import (
 from posterity.families.layers import Layers
 from posterity.families.supports import PositiveNumbers, RealNumbers
 from posterity.reporting.summary import influences, summarise
+from posterity.reporting.summary.rows import cavity, takes_long
 
 
 def rows(law, level=0.9):
@@ -252,3 +253,25 @@ def test_summaries_and_reprs_need_no_jax():
         "repr(q); assert 'jax' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def fused(sites: int, **options) -> Ledger:
+    """As many estimates of one coefficient, each by another number."""
+    prior = Gaussian.from_standard([0.0], [[100.0]])
+    means = np.linspace(-0.5, 0.5, sites)
+    own = {f"s{k}": Gaussian.from_standard([mean], [[0.1]]) for k, mean in enumerate(means)}
+    return fuse(own, prior=prior, **options).ledger
+
+
+def test_posteriors_without_a_site_are_summed_anew_up_to_a_hundred_sites(monkeypatch):
+    few, many = fused(100, rule="product"), fused(101, rule="product")
+    assert cavity(few, "s3") == few.cavity("s3")
+    np.testing.assert_allclose(cavity(many, "s3").mean, many.cavity("s3").mean, rtol=1e-12)
+    monkeypatch.setattr(Ledger, "cavity", lambda *_: pytest.fail("a sum over all sites"))
+    assert cavity(many, "s3").is_proper()
+
+
+def test_populations_without_each_site_are_estimated_up_to_some_dozens():
+    few, many = fused(60, personal=True), fused(120, personal=True)
+    assert few.prior.dimension == 4
+    assert not takes_long(few) and takes_long(many)
