@@ -340,7 +340,6 @@ def finite(costs: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     if not np.isfinite(costs.max()):
         raise ParameterError(
             found="components so sharp for their distance that their divergences overflow",
-            expected="divergences that float64 can tell apart",
-            fix="Use divergence='reverse', or rescale the components.",
+            expected="components of a usual size, or divergence='reverse'",
         )
     return costs

@@ -145,13 +145,11 @@ def check_components(
     if fixed and sizes.min() != low:
         raise UsageError(
             found=f"sites with {np.unique(sizes).tolist()} components that have seen data",
-            expected=f"the same number at every site for matching={matching.value!r}",
-            fix="Use matching='evidence', which allows sites to have different components.",
+            expected=f"the same number for matching={matching.value!r}, or matching='evidence'",
         )
     if components is not None and not low <= components <= high:
         raise UsageError(
             found=f"components={components}",
             expected=f"between {low} and {high}: a site's own components stay apart, and no "
-            "component is made up",
-            fix="Pass components=None to have the number found.",
+            "component is made up; None to have the number found",
         )

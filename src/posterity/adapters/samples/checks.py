@@ -155,8 +155,8 @@ def sentences(checks: Checks, limits: FitLimits) -> Iterator[str]:
         worst, more = _worst(skewed, lambda own: abs(own.skewness))
         yield (
             f"Skewed: {worst.name} has skewness {worst.skewness:.2f} ± {worst.skewness_error:.2f}"
-            f"{more}. If it has to be positive, or within (0, 1), say so: support={{{worst.name!r}: "
-            "'positive'}} or 'unit'; else try family='mixture'."
+            f"{more}. If it has to be positive, or within (0, 1), say so by support="
+            f"{{{worst.name!r}: 'positive'}}, or 'unit'; else try family='mixture'."
         )
     if heavy and not skewed:
         worst, more = _worst(heavy, lambda own: own.kurtosis)
