@@ -113,11 +113,6 @@ class Points:
         vars(some).update(middle=self.middle, _column=self._column[rows])
         return some
 
-    @property
-    def parts(self) -> list[slice]:
-        """Slices of rows whose members fit into the processor's cache."""
-        return parts(len(self), self.template)
-
     def members(self, rows: slice) -> ExponentialFamily:
         """Return some of the members."""
         return self.family(self.coordinates[rows])
@@ -148,15 +143,8 @@ class Points:
     @functools.cached_property
     def _column(self) -> Float[Array, " n"]:
         """Potentials minus the slope at the middle times the offset from it."""
-        column = self.potential.copy()
-        slope = self.middle[1][0]
-        for rows in self.parts:
-            column[rows] -= self._offset(rows) @ slope
-        return column
-
-    def _offset(self, rows: Array | slice) -> Float[Array, "*some dim"]:
-        """Return coordinates about the middle; recomputing them is faster than reading them."""
-        return self.coordinates[rows] - self.middle[0]
+        mean, slope = self.middle
+        return self.potential - (self.coordinates - mean) @ slope[0]
 
     def divergences(self, centroids: "Centroids") -> Float[Array, "n g"]:
         """Return ``D(c_g || x_l)`` for all pairs, in nats: a matrix product plus a row and a
@@ -188,10 +176,9 @@ class Points:
     def paired_divergences(self, centroids: "Centroids", groups: Array) -> Float[Array, " n"]:
         """Return ``D(c || x_l)`` of each point and the centroid of its group in ``groups`` (n,)."""
         gradient, row = self._tangents(centroids)
-        out = self._column - row[groups]
-        for rows in self.parts:
-            out[rows] -= np.einsum("nd,nd->n", self._offset(rows), gradient[groups[rows]])
-        return np.maximum(out, 0.0, out=out)
+        offset = self.coordinates - self.middle[0]
+        rise = np.einsum("nd,nd->n", offset, gradient[groups])
+        return np.maximum(self._column - row[groups] - rise, 0.0)
 
     def _tangents(self, centroids: "Centroids") -> tuple[Float[Array, "g dim"], Float[Array, " g"]]:
         """Return slopes at the centroids, and heights of tangents, relative to the middle's."""
