@@ -156,22 +156,13 @@ class Points:
         return out
 
     def differences(self, centroids: "Centroids") -> Iterator[tuple[slice, Array]]:
-        """Yield the divergences (some, G) of some rows at a time, in a buffer that the next step
-        overwrites. Rounding may make some negative.
+        """Yield the divergences (some, G) of some rows at a time. Rounding may make some
+        negative.
         """
         gradient, row = self._tangents(centroids)
-        steps = chunks(len(self), 8 * len(row), CACHED)
-        dim = gradient.shape[1]
-        # Rows and columns are added up by the same product.
-        slope = np.vstack([-gradient.T, np.ones(len(row)), -row])
-        most = steps[0].stop if steps else 0
-        room = np.empty((most, len(row)))
-        offset = np.ones((most, dim + 2))
-        for rows in steps:
-            size = rows.stop - rows.start
-            np.subtract(self.coordinates[rows], self.middle[0], out=offset[:size, :dim])
-            offset[:size, dim] = self._column[rows]
-            yield rows, np.matmul(offset[:size], slope, out=room[:size])
+        for rows in chunks(len(self), 8 * len(row), CACHED):
+            offset = self.coordinates[rows] - self.middle[0]
+            yield rows, self._column[rows, None] - row - offset @ gradient.T
 
     def paired_divergences(self, centroids: "Centroids", groups: Array) -> Float[Array, " n"]:
         """Return ``D(c || x_l)`` of each point and the centroid of its group in ``groups`` (n,)."""
