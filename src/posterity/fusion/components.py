@@ -48,7 +48,7 @@ class LocalComponents:
         """
         if not self.forward:
             return self.points
-        return Points.of_parts(self.points.members, len(self.points), Divergence.REVERSE)
+        return Points.of(self.points.members(slice(None)), Divergence.REVERSE)
 
     @property
     def forward(self) -> bool:

@@ -81,27 +81,8 @@ class Points:
         cls, members: ExponentialFamily, divergence: Divergence | DivergenceName = "reverse"
     ) -> "Points":
         """Make the geometry of a batch (N,) of members."""
-        return cls.of_parts(members.__getitem__, members.batch_shape[0], divergence)
-
-    @classmethod
-    def of_parts(
-        cls,
-        members: Callable[[slice], ExponentialFamily],
-        length: int,
-        divergence: Divergence | DivergenceName = "reverse",
-    ) -> "Points":
-        """Make the geometry, part by part, from a function that returns the members of any slice
-        of ``N``.
-        """
-        divergence = Divergence(divergence)
-        template = members(slice(1))
-        coordinates = np.empty((length, template.dimension))
-        phi = np.empty(length)
-        for rows in parts(length, template):
-            some = members(rows)
-            coordinates[rows] = divergence.coordinates(some)
-            phi[rows] = divergence.potential(some)
-        return cls(template, divergence, coordinates, phi)
+        side = Divergence(divergence)
+        return cls(members[:1], side, side.coordinates(members), side.potential(members))
 
     def __len__(self) -> int:
         return len(self.coordinates)
@@ -247,11 +228,6 @@ def chunks(length: int, row_bytes: int, budget: int = BUDGET) -> list[slice]:
     """Return slices that cover ``length`` rows, each of at most ``budget`` bytes or one row."""
     step = max(1, budget // max(row_bytes, 1))
     return [slice(start, min(start + step, length)) for start in range(0, length, step)]
-
-
-def parts(length: int, member: ExponentialFamily) -> list[slice]:
-    """Return slices of as many members as fit into the processor's cache."""
-    return chunks(length, 8 * member.dimension, CACHED)
 
 
 def barycenter(
