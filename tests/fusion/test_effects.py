@@ -71,7 +71,7 @@ def test_a_margin_is_of_one_component_whatever_else_its_site_could_gain():
     """Against all ways of a site to be matched, where others of the site could be matched too."""
     rng, starts = np.random.default_rng(1), np.array([0, 3, 6])
     trait = Trait(np.repeat(rng.normal(size=(3, 2)), 2, axis=0)[[0, 2, 4, 1, 3, 5]])
-    effects = Effects(starts, np.array([0, 1, 2, 0, 3, 4]), trait, 0.05)
+    effects = Effects(starts, np.array([0, 1, 2, 0, 3, 4]), (trait,), (0.05,))
     gains, _ = effects.gains(1)
     ways = [
         own

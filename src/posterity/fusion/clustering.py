@@ -137,9 +137,11 @@ def packed(labels: Int[Array, " n"]) -> Int[Array, " n"]:
     return ((np.bincount(labels) > 0).cumsum() - 1)[labels]
 
 
-def sums(rows: Float[Array, "n dim"], labels: Int[Array, " n"]) -> Float[Array, "g dim"]:
-    """Return the sums of rows by label."""
-    groups = int(labels.max()) + 1
+def sums(
+    rows: Float[Array, "n dim"], labels: Int[Array, " n"], groups: int | None = None
+) -> Float[Array, "g dim"]:
+    """Return the sums of rows by label, for ``groups`` labels or as many as occur."""
+    groups = int(labels.max()) + 1 if groups is None else groups
     if groups * len(labels) <= SMALL:
         return np.eye(groups)[:, labels] @ rows
     return membership(labels, groups) @ rows

@@ -2,9 +2,9 @@
 
 A dispersion explains any distance between matched components as a difference of sites. If matched
 components lie several standard deviations of a record apart, the scale of these differences is
-estimated together with the matches. The location of a component is a normal draw from a population
-plus a normal difference of the site. Matches and the variance within groups maximise the marginal
-likelihood, as in yurochkin2019.
+estimated together with the matches. The location of a component, and the logarithm of its
+covariance, are normal draws from a population plus a normal difference of the site. Matches and
+variances within groups maximise the marginal likelihood, as in yurochkin2019 for means.
 """
 
 import dataclasses
@@ -17,6 +17,8 @@ import numpy as np
 import scipy
 
 from posterity.arrays.typing import Bool, Float, Int
+from posterity.families import ExponentialFamily
+from posterity.families.normal_wishart import NormalPrecision
 from posterity.fusion.clustering import Clustering, assign, sums
 
 Array = np.ndarray
@@ -39,8 +41,9 @@ def differ(clustering: Clustering) -> bool:
 
 
 class Trait:
-    """Locations of components, as centred points with the same scatter in all directions. Variances
-    within groups above the ``expected`` one are penalised, with the weight of as many ``matches``.
+    """One property of components, as centred points with the same scatter in all directions.
+    Variances within groups above the ``expected`` one are penalised, with the weight of as many
+    ``matches``.
     """
 
     def __init__(
@@ -74,15 +77,15 @@ class Trait:
 
 @dataclasses.dataclass(frozen=True)
 class Effects:
-    """The most likely groups (``labels``) of components of sites that differ, and the ``share`` of
-    the variance of their locations that lies within groups. Components of sites begin at
-    ``starts``; groups have at most one of each site.
+    """The most likely groups (``labels``) of components of sites that differ, and the share of the
+    variance of each trait that lies within groups. Components of sites begin at ``starts``; groups
+    have at most one of each site.
     """
 
     starts: Int[Array, " bounds"]
     labels: Int[Array, " n"]
-    trait: Trait
-    share: float = 1.0
+    traits: tuple[Trait, ...]
+    shares: tuple[float, ...]
 
     @classmethod
     def of(
@@ -90,19 +93,26 @@ class Effects:
         clustering: Clustering,
         *,
         starts: Sequence[float] = (0.003, 0.03, 0.1, 0.2, 0.35, 0.6),
+        equal: float = 1e-12,
     ) -> "Effects":
         """Return the most likely groups, or groups of one component each, if the evidence does not
         exceed the logarithm of the number of ways to choose as many matches. Matching begins at
-        each of the shares ``starts``.
+        each of the shares ``starts`` of location. Log covariances with a variance up to ``equal``
+        differ by rounding alone, and are not used.
         """
         local = clustering.local
         criterion = local.criterion
-        trait = Trait(local.places, criterion.expected, criterion.numbers.matches)
-        alone = cls(local.starts, np.arange(len(local.points)), trait)
+        traits = [Trait(local.places, criterion.expected, criterion.numbers.matches)]
+        members = local.judged.members(slice(None))
+        shape = isinstance(members, NormalPrecision) and Trait(_log_covariances(members))
+        if shape and shape.variance > equal:
+            traits.append(shape)
+        alone = cls(local.starts, np.arange(len(local.points)), tuple(traits), ())
         met = dataclasses.replace(alone, labels=clustering.labels).with_scale()
-        begun = [dataclasses.replace(alone, share=share) for share in starts]
+        rest = [1.0] * (len(traits) - 1)
+        begun = [dataclasses.replace(alone, shares=(share, *rest)) for share in starts]
         best = max((start.improved() for start in [met, *begun]), key=operator.attrgetter("worth"))
-        return best if best.worth > best.ways else dataclasses.replace(alone, share=best.share)
+        return best if best.worth > best.ways else dataclasses.replace(alone, shares=best.shares)
 
     def gains(self, site: int) -> tuple[Float[Array, "k g"], Int[Array, " n"]]:
         """Return the nats that each component of a site gains by joining each group of the other
@@ -114,23 +124,30 @@ class Effects:
         labels = np.unique(self.labels[rest], return_inverse=True)[1]
         out = np.full(len(rest), -1)
         out[rest] = labels
+        groups = int(labels.max()) + 1
         number = np.bincount(labels)
-        trait = self.trait
-        square = trait.squares[own, None]
-        middle = sums(trait.points[rest], labels)
-        length = (middle**2).sum(1)
-        inner = np.bincount(labels, trait.squares[rest])
-        both = length + 2 * trait.points[own] @ middle.T + square
-        joined = trait.evidence(self.share, number + 1, both, inner + square)
-        return joined - trait.evidence(self.share, number, length, inner), out
+        total = 0.0
+        for trait, share in zip(self.traits, self.shares, strict=True):
+            others = trait.points[rest]
+            x = trait.points[own]
+            square = trait.squares[own, None]
+            middle = sums(others, labels, groups)
+            length = (middle**2).sum(1)
+            inner = np.bincount(labels, trait.squares[rest])
+            both = length + 2 * x @ middle.T + square
+            total = total + trait.evidence(share, number + 1, both, inner + square)
+            total = total - trait.evidence(share, number, length, inner)
+        return np.asarray(total), out
 
     def with_scale(self) -> "Effects":
-        """Return the same groups with the most likely share of the variance."""
-        return dataclasses.replace(self, share=max(SHARES.tolist(), key=self._worth))
+        """Return the same groups with the most likely shares of variances."""
+        best = [
+            max(SHARES.tolist(), key=functools.partial(self._worth, trait)) for trait in self.traits
+        ]
+        return dataclasses.replace(self, shares=tuple(best))
 
-    def _worth(self, share: float) -> float:
+    def _worth(self, trait: Trait, share: float) -> float:
         labels = self.labels
-        trait = self.trait
         length = (sums(trait.points, labels) ** 2).sum(1)
         inner = np.bincount(labels, trait.squares)
         nats = trait.evidence(share, np.bincount(labels), length, inner).sum()
@@ -141,7 +158,7 @@ class Effects:
         """Nats by which these groups are better than no groups."""
         if len(np.unique(self.labels)) == len(self.labels):
             return 0.0
-        return self._worth(self.share)
+        return sum(self._worth(*own) for own in zip(self.traits, self.shares, strict=True))
 
     @property
     def ways(self) -> float:
@@ -159,7 +176,7 @@ class Effects:
         return total
 
     def improved(self, *, sweeps: int = 10) -> "Effects":
-        """Rematch site by site, and refit the share, until the evidence does not rise."""
+        """Rematch site by site, and refit the shares, until the evidence does not rise."""
         current = self
         for _ in range(sweeps):
             before = current
@@ -204,3 +221,18 @@ class Effects:
         for row, place in enumerate(here):
             kept = np.arange(costs.shape[1]) == place
             yield least(row, ~kept) - least(row, kept)
+
+
+def _log_covariances(members: ExponentialFamily) -> Float[Array, "n numbers"]:
+    """Return logarithms of expected covariances relative to their mean, as vectors."""
+    law: Any = members
+    covariances = np.asarray(law.inverse_scale)
+    degrees = np.asarray(law.degrees_of_freedom)
+    if covariances.ndim == 2:  # variances
+        return np.log(covariances / degrees)
+    covariances = covariances / degrees[:, None, None]
+    root = np.linalg.inv(np.linalg.cholesky(covariances.mean(0)))
+    values, vectors = np.linalg.eigh(root @ covariances @ root.T)
+    logs = (vectors * np.log(values)[:, None]) @ vectors.swapaxes(1, 2)
+    one, other = np.triu_indices(logs.shape[1])
+    return logs[:, one, other] * np.where(one == other, 1.0, np.sqrt(2))
