@@ -178,9 +178,9 @@ def _document(file: File) -> ArtifactError:
     return altered("a JSON document, which is not a safetensors file")
 
 
-def _slot(name: str, entry: object) -> tuple[Spec, tuple[int, int]]:
+def _slot(name: str, entry: Any) -> tuple[Spec, tuple[int, int]]:
     known = isinstance(entry, dict) and entry.keys() == {"dtype", "shape", "data_offsets"}
-    offsets = entry["data_offsets"] if known else None
+    offsets = entry["data_offsets"] if known else []
     if not is_shape(offsets, 0) or len(offsets) != 2:
         raise altered(f"array {name!r}, described as nothing that safetensors knows")
     dtype = entry["dtype"]

@@ -59,7 +59,7 @@ def read_manifest(header: Header) -> Manifest:
     if not text.isascii() or header.metadata != {KEY: text, DIGEST: _of_text(text)}:
         others = sorted(header.metadata.keys() - {KEY, DIGEST})
         raise altered(f"unknown metadata {others}" if others else "a manifest that was altered")
-    tree = document.get("tree")
+    tree: Any = document.get("tree")
     posterior = isinstance(tree, dict) and tree.get("type") not in (ARRAY, "tuple")
     if document.keys() != FIELDS or not posterior:
         raise altered(f"a manifest of {sorted(document)} without a posterior")
