@@ -81,7 +81,8 @@ def laws(estimator: Any, data: shared.Data) -> shared.Laws:
     if (counted and data.x is None) or (likelihood and data.y is None):
         raise UsageError(
             found=f"{known.place} without its data",
-            expected="x, and y too for a likelihood, as they were given to fit: it keeps neither",
+            expected="x, and y for a likelihood, as given to fit: it keeps neither these, nor how "
+            "many records there were",
         )
     if data.x is None:
         return shared.Laws(known.in_raw_units(_coefficients(known)))
