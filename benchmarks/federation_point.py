@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import networkx
 import numpy as np
 
 from benchmarks import naive_gossip
@@ -20,7 +21,7 @@ from experiments.gfvl.simulate import simulate
 from posterity import Beta, Gaussian
 from posterity.federation import Gossip, federate
 from posterity.federation.forget import certify, forget
-from posterity.graphs import Network, complete, random_regular
+from posterity.graphs import Network, complete
 from posterity.inference import LocalUpdate
 from posterity.models import BetaBernoulli, BetaExponential, LinearRegression, LogisticRegression
 
@@ -159,10 +160,16 @@ def _speeds(
 # --- growth --------------------------------------------------------------------------------------
 
 
+def regular(size: Size, seed: int) -> networkx.Graph:
+    """A random graph of the sites, in which each has as many links; of as many it is connected."""
+    graph = networkx.random_regular_graph(DEGREE, size.sites, seed=seed)
+    return networkx.relabel_nodes(graph, dict(enumerate(names(size))))
+
+
 def sites_growth(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
     """A few walks of ten visits a site over a random regular graph, from data to posteriors."""
     sites, prior = coins(size, seed), Beta.from_standard(1.0, 1.0)
-    graph = random_regular(names(size), DEGREE, seed=seed)
+    graph = regular(size, seed)
 
     def call() -> None:
         visits = 10 * size.sites
@@ -175,7 +182,7 @@ def sites_growth(size: Size, seed: int, runs: int, budget: float) -> dict[str, A
 def hops_growth(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
     """A hundred hops of `federate`, with its checks, sums and ledger, once it is under way."""
     sites, prior = coins(size, seed), Beta.from_standard(1.0, 1.0)
-    graph = random_regular(names(size), DEGREE, seed=seed)
+    graph = regular(size, seed)
     run = federate(sites, BetaBernoulli(), prior, schedule=Gossip(graph), steps=10)
     call = lambda: run.advance(HOPS_OF_A_RUN)
     return _growth(call, sum(x.nbytes for x in sites.values()), runs, budget)

@@ -65,7 +65,7 @@ def test_chains_of_other_widths_and_chains_that_stand_still_are_warned_of() -> N
         from_samples(draws)
     draws = rng.normal(size=(4, 500, 2))
     draws[3, 250:] = draws[3, 250]
-    with pytest.warns(FitWarning, match=r"stand still: 1 of them keep z\[0\] .* \(and of 1 more"):
+    with pytest.warns(FitWarning, match=r"R-hat is 1\.29 for z\[0\] \(and of 1 more"):
         from_samples(draws)
 
 
@@ -184,9 +184,9 @@ def test_stuck_chains_are_warned_of() -> None:
 def test_skewed_positive_draws_are_told_of_a_support() -> None:
     rng = np.random.default_rng(10)
     draws = {"sigma": np.exp(rng.normal(size=2000) / 2), "mu": rng.normal(size=2000)}
-    with pytest.warns(FitWarning, match=r"Skewed: sigma .* positive: try support=\{'sigma'"):
+    with pytest.warns(FitWarning, match=r"Skewed: sigma .* positive, .* support=\{'sigma': 'p"):
         from_samples(draws)
-    with pytest.warns(FitWarning, match=r"between zero and one: try.*'unit'"):
+    with pytest.warns(FitWarning, match=r"within \(0, 1\), say so by .*'unit'"):
         from_samples({"p": rng.beta(1, 9, 2000)})
     with pytest.warns(FitWarning, match=r"Heavy tails: z"):
         from_samples(rng.standard_t(2.5, (4000, 1)))

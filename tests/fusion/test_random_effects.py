@@ -165,8 +165,8 @@ def test_intervals_integrate_over_the_spread():
 
 
 @pytest.mark.slow
-def test_time_grows_as_the_number_of_sites_to_five_hundred_of_twenty_coefficients():
-    count, size = 500, 20
+def test_time_grows_as_the_number_of_sites_to_five_hundred_of_eight_coefficients():
+    count, size = 500, 8
     rng = np.random.default_rng(0)
     truth = np.arange(size)
     spread = np.array([0.0, 0.1, 0.2, *[0.5] * (size - 3)])

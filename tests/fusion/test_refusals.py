@@ -92,6 +92,7 @@ FUSE: list[tuple[Any, dict[str, Any], type[PosterityError], str]] = [
     (UNEVEN, {"matching": "hungarian"}, UsageError, "same number"),
     (UNEVEN, {"matching": "identity"}, UsageError, "same number"),
     ([ONE, OTHER], {"components": 2}, UsageError, "Plate"),
+    ([ONE, OTHER], {"components": "x"}, UsageError, "whole number of components where there is"),
     # weights of sites
     (TWO, {"weights": {"a": 1.0}}, UsageError, "weights"),
     (NAMED, {"weights": {"a": 1.0, "b": -1.0}}, UsageError, "positive"),

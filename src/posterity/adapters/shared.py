@@ -26,7 +26,6 @@ from posterity.models.tables import array
 
 Array = np.ndarray
 Names = Iterable[str] | None
-SAME = "Pass the data that the model was fitted with."
 
 
 class Data(NamedTuple):
@@ -61,7 +60,6 @@ class Laws(NamedTuple):
             raise UsageError(
                 found=f"a {type(model).__name__} with {'no prior' if prior is None else 'two'}",
                 expected="one prior, the model's own or prior=, the same at all sites",
-                fix="Pass prior= only for a model without one, or use only the posterior.",
             )
         factor = self.factor
         outline = getattr(prior, "outline", lambda: None)
@@ -171,7 +169,7 @@ def numbers(values: object, what: str, *, names: Sequence[str] = ()) -> Array:
         columns = at(names, wrong.any(0)) if made.shape[1:] == (len(names),) else []
         where = f"columns {some(columns)} of " if columns else ""
         found = f"NaN or infinity in {where}{what}"
-        raise ParameterError(found=found, expected="finite numbers", fix=SAME)
+        raise ParameterError(found=found, expected="finite numbers")
     return made
 
 
@@ -191,8 +189,7 @@ def table(x: Any, names: Sequence[str], place: str, *, by_name: bool) -> Array:
     if values.ndim != 2 or values.shape[1] != len(names) or not len(values):
         raise StructureError(
             found=f"data of shape {values.shape} for {place}",
-            expected=f"records (n, {len(names)}), with columns {some(names)}",
-            fix=SAME,
+            expected=f"the records of the fit, (n, {len(names)}), with columns {some(names)}",
         )
     return values
 

@@ -70,21 +70,19 @@ class Fitted(NamedTuple):
         slope = back.T @ np.asarray(law.precision_mean)
         return Gaussian(slope, (precision + precision.T) / 2).named(law.names)
 
-    def without_data(self, expected: str) -> UsageError:
-        """Return the error for a model that is passed without the data of its fit."""
-        return UsageError(found=f"{self.place} without its data", expected=expected, fix=AS_FITTED)
-
 
 def laws(estimator: Any, data: shared.Data) -> shared.Laws:
     """Return the posterior over the coefficients and, given data, the likelihood as a factor."""
     known = _fitted(estimator, data)
     logistic = isinstance(known.model, LogisticRegression)
     model = known.model
-    if (logistic or data.site is not None) and (data.x is None or data.y is None):
-        raise known.without_data("x and y, of which the likelihood is made: it keeps neither")
-    if data.x is None and model.fit_intercept:
-        raise known.without_data(
-            "x: how many records there were tells how well the intercept is known"
+    likelihood = logistic or data.site is not None
+    counted = likelihood or model.fit_intercept
+    if (counted and data.x is None) or (likelihood and data.y is None):
+        raise UsageError(
+            found=f"{known.place} without its data",
+            expected="x, and y for a likelihood, as given to fit: it keeps neither these, nor how "
+            "many records there were",
         )
     if data.x is None:
         return shared.Laws(known.in_raw_units(_coefficients(known)))
@@ -137,7 +135,6 @@ def _ridge(
             raise UsageError(
                 found=f"columns {names} have another mean than those that {known.place} saw",
                 expected="the data that it was fitted with, in the same units",
-                fix=AS_FITTED,
             )
         known = known._replace(shift=known.shift + known.scale * centre)
         z = np.column_stack([np.ones(len(x)), x - centre])
@@ -279,6 +276,5 @@ def _records(known: Fitted, data: shared.Data) -> tuple[Array, Array, Any]:
             found=f"sample_weight of shape {weights.shape} and y {getattr(y, 'shape', y)} beside "
             f"{len(x)} records for {known.place}",
             expected="a response, and a weight that is not negative, for each record",
-            fix=AS_FITTED,
         )
     return (x - known.shift) / known.scale, weights, y

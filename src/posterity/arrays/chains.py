@@ -11,7 +11,7 @@ import numpy as np
 import scipy.special
 import scipy.stats
 
-from posterity.arrays.typing import Float, Int
+from posterity.arrays.typing import Float
 
 Array = np.ndarray
 
@@ -35,13 +35,11 @@ class Limits:
 class Diagnostics(NamedTuple):
     """Convergence diagnostics of each coordinate, (d,).
 
-    ``size`` is the effective sample size of the mean, ``rhat`` is R-hat, and ``still`` counts the
-    chains of which at least one half is constant.
+    ``size`` is the effective sample size of the mean, and ``rhat`` is R-hat.
     """
 
     size: Float[Array, " d"]
     rhat: Float[Array, " d"]
-    still: Int[Array, " d"]
 
 
 def is_short(draws: Float[Array, "chains n ..."], least: int = 8) -> bool:
@@ -58,14 +56,12 @@ def diagnose(draws: Float[Array, "chains n d"]) -> Diagnostics:
     vary, the size is the number of draws and R-hat is NaN; if draws are not finite, both are NaN.
     The effective size of antithetic chains can exceed the number of draws, up to ``n log10 n``.
     """
-    chains, _, size = draws.shape
     if is_short(draws):
-        return Diagnostics(_effective(draws), np.full(size, np.nan), np.zeros(size, dtype=int))
+        return Diagnostics(_effective(draws), np.full(draws.shape[2], np.nan))
     split = _split(draws)
     apart = np.abs(split - np.median(split, axis=(0, 1)))
     rhat = np.fmax(_rhat(_ranked(split)), _rhat(_ranked(apart)))
-    still = (np.ptp(split, axis=1) == 0).reshape(2, chains, size).any(0).sum(0)
-    return Diagnostics(_sizes(split), rhat, still)
+    return Diagnostics(_sizes(split), rhat)
 
 
 def tails(draws: Float[Array, "chains n d"]) -> Float[Array, " d"]:

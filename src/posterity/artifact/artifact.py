@@ -220,7 +220,7 @@ def _read(file: File, size: int, what: str) -> Iterator[_Opened]:
         refused = ArtifactError(found=start, expected=error.expected, fix=error.fix)
         raise refused.at(what) from error
     except Exception as error:  # from a family's constructor
-        refused = container.altered(f"a manifest that does not fit its arrays ({error})")
+        refused = container.altered(f"contents that do not fit together ({error})")
         raise refused.at(what) from error
 
 

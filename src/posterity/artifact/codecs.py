@@ -10,7 +10,7 @@ import numpy as np
 
 from posterity.arrays.stacks import columns, stacked, unstacked
 from posterity.artifact.manifest import digest
-from posterity.artifact.registry import check_names, enrol, unfit
+from posterity.artifact.registry import check_names, enrol
 from posterity.entries import Entry
 from posterity.errors import ArtifactError
 from posterity.families import ExponentialFamily, at_rest, supports
@@ -80,10 +80,7 @@ def _sound_ledger(fields: dict[str, Any]) -> Ledger:
     if fields["prior_digest"] != digest(prior):
         raise _wrong(f"the digest {fields['prior_digest']!r} of another prior", "that of its own")
     count = fields["forgotten"].count(False)
-    try:
-        pairs = [] if factors is None else columns(prior, [prior, factors])
-    except ValueError as error:
-        raise _wrong(f"factors {factors!r} under {prior!r}", "those of one family") from error
+    pairs = [] if factors is None else columns(prior, [prior, factors])
     for like, stack in pairs:
         kinds = {like.dtype, stack.dtype}
         if stack.shape != (count, *like.shape) or kinds != {np.dtype(np.float64)}:
@@ -123,10 +120,7 @@ def _encoded(tree: Any) -> Any:
 
 def _supports(fields: dict[str, Any]) -> Supports:
     check_names("Supports", fields, ["tree"])
-    try:
-        return Supports(_decoded(fields["tree"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise unfit(Supports, str(error)) from error
+    return Supports(_decoded(fields["tree"]))
 
 
 def _decoded(node: Any) -> Any:

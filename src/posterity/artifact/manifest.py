@@ -59,16 +59,12 @@ def read_manifest(header: Header) -> Manifest:
     if not text.isascii() or header.metadata != {KEY: text, DIGEST: _of_text(text)}:
         others = sorted(header.metadata.keys() - {KEY, DIGEST})
         raise altered(f"unknown metadata {others}" if others else "a manifest that was altered")
-    if document.keys() != FIELDS:
-        raise altered(f"a manifest of {sorted(document)}")
-    tree = document["tree"]
+    tree: Any = document.get("tree")
+    posterior = isinstance(tree, dict) and tree.get("type") not in (ARRAY, "tuple")
+    if document.keys() != FIELDS or not posterior:
+        raise altered(f"a manifest of {sorted(document)} without a posterior")
     _check_provenance(document["provenance"])
-    if not isinstance(tree, dict) or tree.get("type") in (ARRAY, "tuple"):
-        raise altered("a manifest without a posterior")
-    try:
-        named = dict(specs(tree))
-    except RecursionError as error:
-        raise altered("a manifest that is nested too deep") from error
+    named = dict(specs(tree))
     if named != header.specs:
         apart = {name for name, _ in named.items() ^ header.specs.items()}
         raise altered(f"arrays that the manifest describes otherwise: {sorted(apart)[:10]}")

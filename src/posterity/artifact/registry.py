@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from posterity.arrays.tree import Node, field_names, leaves_with_path, static_names
-from posterity.errors import ArtifactError, PosterityError
+from posterity.errors import ArtifactError
 from posterity.families import Distribution, exported
 
 ARRAY = "array"
@@ -82,10 +82,7 @@ def enrol_data(
         for name, wanted in (types or {}).items():
             if not isinstance(fields[name], wanted):
                 raise unfit(kind, f"{name} is a {type(fields[name]).__name__}")
-        try:
-            return kind(**{n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()})
-        except (PosterityError, TypeError, ValueError, AttributeError) as error:
-            raise unfit(kind, str(error)) from error
+        return kind(**{n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()})
 
     enrol(kind, fields_of, build, whole=whole)
 

@@ -15,7 +15,7 @@ from posterity.arrays.leaves import kind_of
 from posterity.arrays.tree import LABEL
 from posterity.artifact.container import CODES, Spec, altered, is_shape, unknown_type
 from posterity.artifact.registry import ARRAY, CODECS, codec_of
-from posterity.errors import ArtifactError, ParameterError, StructureError
+from posterity.errors import ArtifactError, ParameterError
 from posterity.families import Distribution
 from posterity.runtime.jax_loaded import is_jax
 
@@ -100,10 +100,7 @@ def decode(node: Any, arrays: dict[str, np.ndarray], path: str = "", check: bool
     names = node["names"]
     if not isinstance(law, Distribution) or not isinstance(names, list) or not names:
         raise altered(f"names {names!r} beside a {type(law).__name__}")
-    try:
-        return law.named({"": names})
-    except StructureError as error:
-        raise ArtifactError(found=error.found, expected=error.expected, fix=error.fix) from error
+    return law.named({"": names})
 
 
 def _is_plain(node: object) -> bool:

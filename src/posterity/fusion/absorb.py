@@ -31,13 +31,10 @@ DRAWS = 256  # Number of antithetic pairs of draws per component for the entropy
 
 @dataclasses.dataclass(frozen=True)
 class Absorbing:
-    """A plate's components; ``into`` (N,) is the row that absorbed each, or its own row. Unknown
-    priors of normal components may be taken as ``empty``, which suffices to doubt components.
-    """
+    """A plate's components; ``into`` (N,) is the row that absorbed each, or its own row."""
 
     block: Block
     into: Int[Array, " n"]
-    empty: bool = False
 
     @classmethod
     def of(cls, block: Block, into: Int[Array, " n"] | None = None) -> "Absorbing":
@@ -110,12 +107,12 @@ class Absorbing:
         self, alone: Bool[Array, " n"], rows: Int[Array, " some"], origin: Any, near: float = 25.0
     ) -> Int[Array, "two m"]:
         """Return pairs of these rows that may be parts of one: with counts, at one site, with one
-        known prior for all components or an ``empty`` one, and one or both ``alone``. Normal ones
-        are along no coordinate further apart than ``near`` summed variances, which a few
-        observations in the tail of many others may be.
+        known prior for all components, and one or both ``alone``. Normal ones are along no
+        coordinate further apart than ``near`` summed variances, which a few observations in the
+        tail of many others may be.
         """
         block = self.block
-        possible = block.priors.exchangeable[block.site] | self.empty
+        possible = block.priors.exchangeable[block.site]
         possible &= np.bincount(block.site, alone)[block.site] > 0
         rows = rows[possible[rows] & block.weighted]
         site = block.site[rows]
@@ -163,11 +160,8 @@ class Absorbing:
         first, second = place.reshape(2, -1)
         laws = moved(self.members[rows], origin)
         normal = isinstance(laws, NormalPrecision)
-        learnt = laws.natural_parameters
-        start = np.zeros_like(learnt)
-        if block.priors.exchangeable[block.site[rows]].all():
-            start = moved(block.priors.at(block.site[rows]), origin).natural_parameters
-            learnt = learnt - start
+        start = moved(block.priors.at(block.site[rows]), origin).natural_parameters
+        learnt = laws.natural_parameters - start
         if normal:
             start[:] = moved(block.population, origin).natural_parameters
         alone = laws.evaluated(start + learnt)[0]

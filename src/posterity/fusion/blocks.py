@@ -146,8 +146,7 @@ def differing_members(place: str) -> StructureError:
     """Return the error for components of one plate with different priors."""
     return StructureError(
         found=f"members that differ in the prior, at {place}",
-        expected="exchangeable members: one prior for all components of a plate",
-        fix="Use one prior for all components, or rule='barycenter'.",
+        expected="exchangeable members: one prior for all of a plate, or rule='barycenter'",
     )
 
 
@@ -348,7 +347,6 @@ def check_seen(block: Any, used: Bool[Array, " n"]) -> None:
             found="no component with at least one observation at "
             f"{some([block.names[site] for site in empty], 3)}{block.place}",
             expected="at least one component that has seen data at every site",
-            fix="Leave the site out, or check its fit.",
         )
 
 

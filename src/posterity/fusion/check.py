@@ -26,7 +26,6 @@ from posterity.fusion.judged_passes import PassConfidence
 from posterity.fusion.other_components import (
     likelier_elsewhere,
     may_be_one,
-    may_be_split,
     strangers,
 )
 from posterity.fusion.passes import Passes
@@ -127,7 +126,6 @@ def _of_block(groups: Groups, level: float) -> Iterator[Doubt]:
     if groups.alignment is not None and groups.free:
         yield from strangers(groups, level)
         yield from may_be_one(groups, level)
-        yield from may_be_split(groups)
         yield from likelier_elsewhere(groups)
 
 

@@ -182,10 +182,7 @@ def pooled_posterior(ledger: Ledger, rebased: Sequence[str]) -> ExponentialFamil
         raise ParameterError(
             found=f"{error.found}: contributions of {some(rebased, 3)} beside another prior than "
             "their own",
-            expected="contributions that the common prior makes a distribution, as it does those "
-            "of conjugate models",
-            fix="Pass a prior= as sharp as the sites' own, fit all sites with one prior, or use "
-            "rule='barycenter'.",
+            expected="a prior= as sharp as the sites' own, one prior of all, or rule='barycenter'",
         ) from error
 
 
@@ -289,8 +286,7 @@ def _averaged_labels(
         raise StructureError(
             found=f"{alignment.components} fused states of which no site has seen all pairs"
             f"{tied.place}, and no prior",
-            expected="priors, which say what transitions are worth that nobody has seen",
-            fix="Fuse ledgers (Ledger.of_site(site, prior=..., posterior=...)), or pass prior=.",
+            expected="prior=, or ledgers: what nobody has seen is as the prior says",
         )
     return fused
 

@@ -48,7 +48,7 @@ class LocalComponents:
         """
         if not self.forward:
             return self.points
-        return Points.of_parts(self.points.members, len(self.points), Divergence.REVERSE)
+        return Points.of(self.points.members(slice(None)), Divergence.REVERSE)
 
     @property
     def forward(self) -> bool:
@@ -74,14 +74,10 @@ class LocalComponents:
         law = self.judged.template
         if law.location() is None:
             return None
-        coordinates = np.empty_like(judged.coordinates)
+        coordinates = law.centred(judged.coordinates)
         potential = judged.potential
         if not law.normalizer_stays:
-            potential = np.empty(len(judged))
-        for rows in judged.parts:
-            coordinates[rows] = law.centred(judged.coordinates[rows])
-            if not law.normalizer_stays:
-                potential[rows] = judged.potential_at(coordinates[rows])
+            potential = judged.potential_at(coordinates)
         return Points(law, judged.divergence, coordinates, potential)
 
     @functools.cached_property
@@ -141,9 +137,7 @@ class LocalComponents:
     @functools.cached_property
     def _known(self) -> Float[Array, " n"] | None:
         """The number of observations of each component; None if unknown."""
-        judged = self.judged
-        known: Any = [self._records(judged.members(rows)) for rows in judged.parts]
-        return None if known[0] is None else np.concatenate(known)
+        return self._records(self.judged.members(slice(None)))
 
     @property
     def _known_at_sites(self) -> Any:
@@ -164,7 +158,7 @@ class LocalComponents:
     def totals(self) -> tuple[float, float]:
         """Summed potentials of all components, and of their shapes, minus :meth:`unequal`."""
         judged = self.judged
-        less = sum(np.sum(self.unequal(judged.coordinates[rows])) for rows in judged.parts)
+        less = np.sum(self.unequal(judged.coordinates))
         shape = 0.0 if self.shapes is None else self.shapes.potential.sum() - less
         return float(judged.potential.sum() - less), float(shape)
 
@@ -223,8 +217,7 @@ class LocalComponents:
         assert self.shapes is not None
         place = self.judged.template.location()
         sizes = [own.shape[-1] for own in leaves(place)]
-        laws = map(self.judged.members, self.judged.parts)
-        points = np.concatenate([np.hstack(leaves(law.location())) for law in laws])
+        points = np.hstack(leaves(self.judged.members(slice(None)).location()))
         scale = np.where((spread := points.std(0)) > 0, spread, 1.0)
         average = self.shapes.family(np.repeat(self.shapes.middle[0], len(scale) + 1, axis=0))
         steps = np.vstack([np.zeros(len(scale)), np.diag(scale)])
@@ -303,7 +296,7 @@ def _populations_of(several: Sequence[Points]) -> list[tuple[Points, float]]:
     means = []
     inner = []
     for points in several:
-        dual = np.concatenate([points.members(rows).mean_parameters for rows in points.parts])
+        dual = points.members(slice(None)).mean_parameters
         means.append(dual.mean(0))
         inner.append(np.vdot(points.coordinates, dual) / len(points))
     with np.errstate(all="ignore"):  # means without digits become an error

@@ -140,9 +140,7 @@ class Confidence:
 
 
 class EffectsConfidence(Confidence):
-    """Confidence in the groups of sites that differ, without other numbers of groups. It is also
-    suspect if nothing is matched: units may differ.
-    """
+    """Confidence in the groups of sites that differ, without other numbers of groups."""
 
     def __init__(self, clustering: Clustering, effects: Effects):
         super().__init__(clustering, {}, free=True)
@@ -157,12 +155,6 @@ class EffectsConfidence(Confidence):
     def components(self) -> dict[int, float]:
         """The number of groups alone."""
         return self._above()
-
-    @property
-    def suspect(self) -> bool:
-        """True if some match is ambiguous, or nothing is matched."""
-        alone = len(self.clustering.counts) == len(self.clustering.labels)
-        return alone or float(self.margins.min()) < AMBIGUOUS
 
 
 def _large(clustering: Clustering, number: int = 0) -> bool:

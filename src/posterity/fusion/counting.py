@@ -97,9 +97,7 @@ def check_priors_known(sites: Sites) -> None:
     if names:
         raise UsageError(
             found=f"no prior for {some(names, 3)}",
-            expected="the prior of every site for rule='product', which counts it once",
-            fix="Save ledgers made by Ledger.of_site(site, prior=..., posterior=...), or pass "
-            "prior=.",
+            expected="prior=, or ledgers by Ledger.of_site: rule='product' counts the prior once",
         )
 
 

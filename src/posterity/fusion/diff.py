@@ -167,8 +167,7 @@ def _law(value: Any, place: str) -> Any:
     if not isinstance(value, Distribution):
         raise StructureError(
             found=f"a {type(value).__name__} in {place}",
-            expected="a family, a Mixture or a Ledger",
-            fix="Load a file first, by posterity.load.",
+            expected="a family, a Mixture or a Ledger, such as posterity.load returns",
         )
     check_proper(value, place)
     return at_rest(value)
@@ -204,7 +203,6 @@ def _check_alike(alike: bool, a: object, b: object, path: str) -> None:
             found=f"{b!r} in {place}the second posterior",
             expected=f"the family, blocks and dimensions of the first: {a!r} "
             "(plates may differ in size)",
-            fix="Compare posteriors of one model.",
         )
 
 

@@ -79,8 +79,7 @@ class DifferingSites(SitesInMemory):
         if len(self.estimates) < 2:
             raise UsageError(
                 found=f"{len(self.estimates)} site" + "s" * (not self.estimates),
-                expected="at least two sites, between which coefficients differ",
-                fix="Pass the posteriors of all sites together, or a ledger of several.",
+                expected="at least two sites, or a ledger of several",
             )
 
 
@@ -105,8 +104,7 @@ def fuse_differing(
     if passed:
         raise UsageError(
             found=f"personal= with {'=, '.join(passed)}=",
-            expected="no choice of how sites are matched and summed",
-            fix="Leave it out: coefficients are matched by name, and all sites are in memory.",
+            expected="no choice of how sites are matched and summed: coefficients go by name",
         )
     if plan.prior is not None:
         _check_gaussian(plan.prior, "as the prior")
@@ -157,8 +155,7 @@ def _estimate(site: str, value: Any, prior: Any) -> Estimate:
         if {*given} != {*names} or len(own.linear) != len(message.linear):
             raise StructureError(
                 found=f"coefficients {some(names)} of site {site!r}",
-                expected=f"those of the prior, {some(given)}",
-                fix="Pass a ledger of the site, which has a prior of its own.",
+                expected=f"those of the prior, {some(given)}, or a ledger with a prior of its own",
             )
         own = Estimate(given, None, own).over(names).message if given else own
         message = message.plus(own, -1.0)
@@ -184,8 +181,8 @@ def _check_names(estimates: dict[str, Estimate]) -> None:
     if without and (len(without) < len(estimates) or len(sizes) > 1):
         raise StructureError(
             found=f"no names of coefficients of {some(without)}",
-            expected="names of all sites' coefficients, or none and one number of them",
-            fix="Name them: posterior.named([...]).",
+            expected="names of all sites' coefficients, by posterior.named([...]), or none and "
+            "one number of them",
         )
     for site in without:
         own = estimates[site]
@@ -225,7 +222,6 @@ def _prior(prior: Any, sites: Sequence[Estimate], names: tuple[str, ...]) -> Gau
             raise StructureError(
                 found=f"a prior of {listed({'': wanted})}",
                 expected=f"the coefficients of all sites: {listed({'': names})}",
-                fix="Pass a Gaussian with these names: prior.named([...]).",
             )
         common = Estimate(wanted, None, own).over(names).message
     elif known:

@@ -26,7 +26,6 @@ class Kind(enum.StrEnum):
     STRANGER = "stranger"
     APART = "apart"
     ONE = "one"
-    SPLIT = "split"
     OTHER = "other"
     NUMBER = "number"
     MATCH = "match"
@@ -89,11 +88,6 @@ SENTENCES = {
         "fused components {component} and {other}{more}{place} may be one: no site has both, and "
         "what is known of them is no contradiction",
         "look at the records of both, or compare with one component fewer",
-    ),
-    Kind.SPLIT: (
-        "fused components {component} and {other}{more}{place} may be one that site {site!r}"
-        "{sites} has split: its records are {by}",
-        "fit it again with fewer components or more starts, or compare with one component fewer",
     ),
     Kind.OTHER: (
         "what site {site!r} has as fused component {component}{more}{place} is {nats:.1f} nats "

@@ -223,12 +223,6 @@ class _Problem(NamedTuple):
     def networks(self, progress: ProgressCallback | None) -> Fusion:
         """Fuse networks: match their units layer by layer, in memory."""
         sites, plan, importance, rule = self
-        if plan.labels is not None:
-            raise UsageError(
-                found="a matching by site for networks, which have one a layer",
-                expected="posteriors with one plate",
-                fix="Leave matching out, or choose one by name.",
-            )
         from posterity.fusion.networks.fuse import fuse_networks
 
         return fuse_networks(sites, plan, importance, rule, progress)
@@ -240,27 +234,18 @@ class _Problem(NamedTuple):
         sites, plan, importance, _ = self
         side = plan.divergence
         how = plan.matching
-        labels = plan.labels
+        labels = plan.matching_by_site
         aligned = Alignments()
         plates = [block for block in sites.blocks.values() if block.plate]
-        number = without_networks(
-            (block.like for block in sites.blocks.values()), plan.networks, plan.components
-        )
-        if number is not None and not plates:
-            raise UsageError(
-                found=f"components={number} for {sites.like!r}",
-                expected="components only where there is a Plate",
-                fix="Leave components out.",
-            )
+        likes = [block.like for block in sites.blocks.values()]
+        number = without_networks(likes, plan.networks, plan.components)
         if all(map(are_topics, plates)):
-            plan.check_no_criterion()
+            plan.refuse("criterion", of="topics, or without plates")
         counted = [plate for plate in plates if plate.weighted or are_topics(plate)]
         if plan.absorb and not any(plate.priors.exchangeable.any() for plate in counted):
             raise UsageError(
                 found="absorb=True for posteriors without mixing weights and a known prior",
-                expected="ledgers or prior=, of topics or plates with mixing weights, which say "
-                "what each component has seen",
-                fix="Leave absorb out, or fuse ledgers of plates with weights.",
+                expected="ledgers or prior=, of topics or plates with mixing weights",
             )
         by_name = None
         if labels is None and how in (Matching.EVIDENCE, Matching.IDENTITY):
@@ -303,18 +288,12 @@ def _weights(names: list[str], weights: Any, rule: Rule | None) -> Float[Array, 
     """Return a positive weight, at most one, for each site; products take no weights."""
     if weights is None:
         return np.ones(len(names))
-    if rule is Rule.PRODUCT:
+    product = rule is Rule.PRODUCT
+    each = isinstance(weights, Mapping) and set(weights) == set(names)
+    if product or not each or not all(map(POSITIVE.allows, weights.values())):
         raise UsageError(
-            found="weights with rule='product'",
-            expected="weights for rule='barycenter' only",
-            fix="Leave weights out: a product counts every observation once.",
-        )
-    all_named = isinstance(weights, Mapping) and set(weights) == set(names)
-    if not all_named or not all(map(POSITIVE.allows, weights.values())):
-        raise UsageError(
-            found=f"weights {weights}",
-            expected=f"a positive weight for each of {list(names)}",
-            fix="Name every site once, with a finite positive weight.",
+            found=f"weights {weights}" + " with rule='product'" * product,
+            expected=f"a positive weight for each of {list(names)}, in a barycentre",
         )
     importance = np.array([weights[name] for name in names], dtype=float)
     return importance / importance.max()  # sums of large ones would be infinite

@@ -81,27 +81,8 @@ class Points:
         cls, members: ExponentialFamily, divergence: Divergence | DivergenceName = "reverse"
     ) -> "Points":
         """Make the geometry of a batch (N,) of members."""
-        return cls.of_parts(members.__getitem__, members.batch_shape[0], divergence)
-
-    @classmethod
-    def of_parts(
-        cls,
-        members: Callable[[slice], ExponentialFamily],
-        length: int,
-        divergence: Divergence | DivergenceName = "reverse",
-    ) -> "Points":
-        """Make the geometry, part by part, from a function that returns the members of any slice
-        of ``N``.
-        """
-        divergence = Divergence(divergence)
-        template = members(slice(1))
-        coordinates = np.empty((length, template.dimension))
-        phi = np.empty(length)
-        for rows in parts(length, template):
-            some = members(rows)
-            coordinates[rows] = divergence.coordinates(some)
-            phi[rows] = divergence.potential(some)
-        return cls(template, divergence, coordinates, phi)
+        side = Divergence(divergence)
+        return cls(members[:1], side, side.coordinates(members), side.potential(members))
 
     def __len__(self) -> int:
         return len(self.coordinates)
@@ -112,11 +93,6 @@ class Points:
         some = Points(self.template, self.divergence, *own)
         vars(some).update(middle=self.middle, _column=self._column[rows])
         return some
-
-    @property
-    def parts(self) -> list[slice]:
-        """Slices of rows whose members fit into the processor's cache."""
-        return parts(len(self), self.template)
 
     def members(self, rows: slice) -> ExponentialFamily:
         """Return some of the members."""
@@ -148,15 +124,8 @@ class Points:
     @functools.cached_property
     def _column(self) -> Float[Array, " n"]:
         """Potentials minus the slope at the middle times the offset from it."""
-        column = self.potential.copy()
-        slope = self.middle[1][0]
-        for rows in self.parts:
-            column[rows] -= self._offset(rows) @ slope
-        return column
-
-    def _offset(self, rows: Array | slice) -> Float[Array, "*some dim"]:
-        """Return coordinates about the middle; recomputing them is faster than reading them."""
-        return self.coordinates[rows] - self.middle[0]
+        mean, slope = self.middle
+        return self.potential - (self.coordinates - mean) @ slope[0]
 
     def divergences(self, centroids: "Centroids") -> Float[Array, "n g"]:
         """Return ``D(c_g || x_l)`` for all pairs, in nats: a matrix product plus a row and a
@@ -168,30 +137,20 @@ class Points:
         return out
 
     def differences(self, centroids: "Centroids") -> Iterator[tuple[slice, Array]]:
-        """Yield the divergences (some, G) of some rows at a time, in a buffer that the next step
-        overwrites. Rounding may make some negative.
+        """Yield the divergences (some, G) of some rows at a time. Rounding may make some
+        negative.
         """
         gradient, row = self._tangents(centroids)
-        steps = chunks(len(self), 8 * len(row), CACHED)
-        dim = gradient.shape[1]
-        # Rows and columns are added up by the same product.
-        slope = np.vstack([-gradient.T, np.ones(len(row)), -row])
-        most = steps[0].stop if steps else 0
-        room = np.empty((most, len(row)))
-        offset = np.ones((most, dim + 2))
-        for rows in steps:
-            size = rows.stop - rows.start
-            np.subtract(self.coordinates[rows], self.middle[0], out=offset[:size, :dim])
-            offset[:size, dim] = self._column[rows]
-            yield rows, np.matmul(offset[:size], slope, out=room[:size])
+        for rows in chunks(len(self), 8 * len(row), CACHED):
+            offset = self.coordinates[rows] - self.middle[0]
+            yield rows, self._column[rows, None] - row - offset @ gradient.T
 
     def paired_divergences(self, centroids: "Centroids", groups: Array) -> Float[Array, " n"]:
         """Return ``D(c || x_l)`` of each point and the centroid of its group in ``groups`` (n,)."""
         gradient, row = self._tangents(centroids)
-        out = self._column - row[groups]
-        for rows in self.parts:
-            out[rows] -= np.einsum("nd,nd->n", self._offset(rows), gradient[groups[rows]])
-        return np.maximum(out, 0.0, out=out)
+        offset = self.coordinates - self.middle[0]
+        rise = np.einsum("nd,nd->n", offset, gradient[groups])
+        return np.maximum(self._column - row[groups] - rise, 0.0)
 
     def _tangents(self, centroids: "Centroids") -> tuple[Float[Array, "g dim"], Float[Array, " g"]]:
         """Return slopes at the centroids, and heights of tangents, relative to the middle's."""
@@ -271,11 +230,6 @@ def chunks(length: int, row_bytes: int, budget: int = BUDGET) -> list[slice]:
     return [slice(start, min(start + step, length)) for start in range(0, length, step)]
 
 
-def parts(length: int, member: ExponentialFamily) -> list[slice]:
-    """Return slices of as many members as fit into the processor's cache."""
-    return chunks(length, 8 * member.dimension, CACHED)
-
-
 def barycenter(
     members: ExponentialFamily,
     labels: Int[Array, " n"],
@@ -340,7 +294,6 @@ def finite(costs: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     if not np.isfinite(costs.max()):
         raise ParameterError(
             found="components so sharp for their distance that their divergences overflow",
-            expected="divergences that float64 can tell apart",
-            fix="Use divergence='reverse', or rescale the components.",
+            expected="components of a usual size, or divergence='reverse'",
         )
     return costs

@@ -14,7 +14,7 @@ from posterity.fusion.clustering import Clustering, assign, polish, refine
 from posterity.fusion.components import LocalComponents
 from posterity.fusion.criterion import USUAL, DescriptionLength
 from posterity.fusion.effects import Effects, differ
-from posterity.fusion.geometry import Divergence, Points, moved, parts
+from posterity.fusion.geometry import Divergence, Points, moved
 from posterity.fusion.search import SearchResult, search
 
 Array = np.ndarray
@@ -86,11 +86,7 @@ def match(
     order, bounds = canonical_order(members, starts, counts)
     # The origin is moved to the members' mean: divergences are unchanged, and lose no digits.
     origin = map_leaves(lambda place: place[order].mean(0), members.location())
-
-    def some(rows):
-        return moved(members[order[rows]], origin)
-
-    points = Points.of_parts(some, len(order), divergence)
+    points = Points.of(moved(members[order], origin), divergence)
     local = LocalComponents(points, bounds, origin, numbers)
     rows = np.empty(len(order), int)
     rows[order] = np.arange(len(order))
@@ -125,11 +121,8 @@ def canonical_order(
     """
     sizes = np.diff(starts)
     site = np.repeat(np.arange(len(sizes)), sizes)
-    keys = np.empty(len(site), np.uint64)
-    for rows in parts(len(site), members[:1]):
-        natural = members[rows].natural_parameters
-        whole = natural if counts is None else np.column_stack([natural, counts[rows]])
-        keys[rows] = content_hashes(whole)
+    natural = members.natural_parameters
+    keys = content_hashes(natural if counts is None else np.column_stack([natural, counts]))
     contents = set_hashes(keys, starts[:-1])
     order = np.lexsort((keys, site, contents[site], -sizes[site]))
     return order, np.concatenate([[0], np.sort(sizes)[::-1].cumsum()])
@@ -145,13 +138,11 @@ def check_components(
     if fixed and sizes.min() != low:
         raise UsageError(
             found=f"sites with {np.unique(sizes).tolist()} components that have seen data",
-            expected=f"the same number at every site for matching={matching.value!r}",
-            fix="Use matching='evidence', which allows sites to have different components.",
+            expected=f"the same number for matching={matching.value!r}, or matching='evidence'",
         )
     if components is not None and not low <= components <= high:
         raise UsageError(
             found=f"components={components}",
             expected=f"between {low} and {high}: a site's own components stay apart, and no "
-            "component is made up",
-            fix="Pass components=None to have the number found.",
+            "component is made up; None to have the number found",
         )

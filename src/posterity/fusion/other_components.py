@@ -1,6 +1,5 @@
 """Components that may be others: sites that share few, and fused ones that may be one."""
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,15 +7,9 @@ import numpy as np
 import scipy
 
 from posterity.arrays.typing import Bool, Float, Int
-from posterity.families.normal_wishart import NormalPrecision
-from posterity.fusion.absorb import Absorbing
 from posterity.fusion.confidence import AMBIGUOUS
-from posterity.fusion.deviations import (
-    compared,
-    in_closed_form,
-)
+from posterity.fusion.deviations import compared, in_closed_form
 from posterity.fusion.doubts import Doubt, Kind, doubt, more
-from posterity.fusion.geometry import middle
 from posterity.fusion.groups import Groups, fits
 
 Array = np.ndarray
@@ -102,43 +95,6 @@ def may_be_one(groups: Groups, level: float) -> Iterator[Doubt]:
         least, a, b = pairs[0]
         facts: Any = {"other": b, "place": block.place, "more": more(len(pairs) - 1)}
         yield doubt(Kind.ONE, max(float(least), 0.0), component=a, **facts)
-
-
-def may_be_split(groups: Groups, few: int = 3) -> Iterator[Doubt]:
-    """Yield a doubt about two fused components that no site with both distinguishes: the records of
-    these sites are nearly as likely under one component. Where labels are known, they must be
-    likelier. At most ``few`` sites have one of the two: fits of more would not agree on a split.
-    """
-    block = groups.block
-    parts = Absorbing.of(block, groups.alignment and groups.alignment.into)
-    if not block.priors.exchangeable.all() and isinstance(block.members, NormalPrecision):
-        parts = dataclasses.replace(parts, empty=True)
-    rows = np.sort(groups.rows)
-    origin = middle(parts.members[rows])
-    fused = np.full(len(block.site), -1)
-    fused[groups.rows] = groups.fused
-    one, other = parts.beside((groups.holders <= few)[fused], rows, origin)
-    each = np.sort(np.stack([fused[one], fused[other]]), axis=0)
-    pairs, place = np.unique(each, axis=1, return_inverse=True)
-    place = place.ravel()
-    if not len(place):
-        return
-    gain = np.bincount(place, parts.evidence(one, other, origin))
-    fitted = np.bincount(place, ~parts.known[one]) > 0
-    near = np.flatnonzero(gain > np.where(fitted, -AMBIGUOUS, 0.0))
-    # Parts that are far apart at some site are not among the pairs there.
-    met = np.bincount(place)
-    near = [at for at in near.tolist() if len(groups.of_both(*pairs[:, at])) == met[at]]
-    if near:
-        best = max(near, key=gain.__getitem__)
-        first, second = pairs[:, best].tolist()
-        names = [block.names[site] for site in np.unique(block.site[one[place == best]]).tolist()]
-        facts: Any = {"other": second, "place": block.place, "more": more(len(near) - 1)}
-        facts["sites"] = more(len(names) - 1)
-        facts["by"] = f"only {-gain[best]:.1f} nats likelier of two"
-        if gain[best] >= 0:
-            facts["by"] = f"{gain[best]:.1f} nats likelier of one"
-        yield doubt(Kind.SPLIT, -float(gain[best]), str(names[0]), first, **facts)
 
 
 def _fused(groups: Groups, labels: list[int]) -> list[int]:

@@ -46,7 +46,6 @@ def items(posteriors: Any) -> Iterator[Item]:
         raise UsageError(
             found=f"posteriors {posteriors!r}",
             expected="posteriors, ledgers or paths in a list, a mapping or an iterator",
-            fix="Pass the posteriors of all sites together.",
         )
     for value in [posteriors] if alone else posteriors:
         if isinstance(value, str | os.PathLike):
@@ -70,7 +69,6 @@ def files(path: str | os.PathLike[str]) -> list[str]:
         raise UsageError(
             found=f"no file that is meant by {path!r}",
             expected=f"a folder with files *{SUFFIX}, or a pattern that matches some",
-            fix="Check the path; quote a pattern, so that the shell leaves it alone.",
         )
     return sorted(paths)
 
@@ -158,9 +156,9 @@ CRITERION = Constraint(
 
 
 class Plan:
-    """The checked arguments of :func:`posterity.fuse`. ``labels`` is the matching that the user
-    passed, if any; ``rule`` is None if it follows from the sites; ``bytes`` of memory are used, and
-    ``numbers`` are those of the criterion.
+    """The checked arguments of :func:`posterity.fuse`. ``matching_by_site`` is the matching that
+    the user passed, if any; ``rule`` is None if it follows from the sites; ``bytes`` of memory are
+    used, and ``numbers`` are those of the criterion.
     """
 
     def __init__(
@@ -178,7 +176,7 @@ class Plan:
         COUNT.or_none().check(budget=budget)
         PRIOR.check(prior=prior)
         CRITERION.or_none().check(criterion=criterion)
-        self.labels = matching if isinstance(matching, Mapping) else None
+        self.matching_by_site = matching if isinstance(matching, Mapping) else None
         name = Matching.IDENTITY if isinstance(matching, Mapping) else matching
         one_of(*map(str, Matching)).check(matching=name)
         one_of(*map(str, Divergence)).check(divergence=divergence)
@@ -195,22 +193,16 @@ class Plan:
         self.criterion = criterion
         self.numbers = USUAL if criterion is None else criterion
         searched = self.matching is Matching.EVIDENCE and components is None
-        if absorb and not searched:
-            raise UsageError(
-                found="absorb=True with a matching that does not find the number of components",
-                expected="matching='evidence' and components=None",
-                fix="Leave absorb out.",
-            )
         if not searched:
-            self.check_no_criterion()
+            self.refuse("absorb", "criterion", of="sites whose number of components is not sought")
 
-    def check_no_criterion(self) -> None:
-        """Raise a UsageError for a criterion, where no description length is minimised."""
-        if self.criterion is not None:
+    def refuse(self, *names: str, of: str) -> None:
+        """Raise a UsageError for arguments that mean nothing in a fusion ``of`` such sites."""
+        passed = [name for name in names if getattr(self, name) not in (None, False)]
+        if passed:
             raise UsageError(
-                found=f"criterion={self.criterion!r} where no description length is minimised",
-                expected="matching='evidence' and components=None, for plates that are no topics",
-                fix="Leave criterion out.",
+                found=f"{passed[0]}= for {of}",
+                expected="it left out: it suits plates with matching='evidence', components=None",
             )
 
     def passed(self, **others: Any) -> list[str]:
@@ -246,8 +238,7 @@ def check_structure(
     if like.batch_shape:
         raise StructureError(
             found=f"a batch of shape {like.batch_shape} at site {first!r}",
-            expected="one posterior a site, or a batch (sites,) of posteriors with plates",
-            fix="If the batch is of exchangeable components, wrap it: posterity.Plate(batch).",
+            expected="one posterior a site; of exchangeable components posterity.Plate(batch)",
         )
     if all(q.network_layers is not None for q in posteriors.values()):
         _check_layers(posteriors)  # type: ignore[arg-type]  # its error names the layer
@@ -257,11 +248,7 @@ def check_structure(
             raise StructureError(
                 found=f"{law!r} at site {name!r}" if law is not prior else f"prior {prior!r}",
                 expected=f"the family, blocks and dimensions of site {first!r}: {like!r} (plates "
-                "may differ in size)",
-                fix="Fit the same model at every site."
-                if law is not prior
-                else "Give one of the posteriors' family; wrap that of one component as "
-                "posterity.Plate(stack([member])).",
+                "may differ in size; one component is Plate(stack([member])))",
             )
     if prior is not None:
         check_proper(prior, "the prior")
@@ -273,8 +260,7 @@ def _check_layers(networks: Mapping[str, Network]) -> None:
     if not isinstance(like.layers[-1], Dense):
         raise StructureError(
             found=f"a last layer {like.layers[-1]}",
-            expected="a dense one, whose outputs mean the same at every site",
-            fix="End the network with a Dense layer.",
+            expected="a Dense one, whose outputs mean the same at every site",
         )
     for name, network in others:
         difference = network.layers.difference(like.layers)
@@ -283,8 +269,6 @@ def _check_layers(networks: Mapping[str, Network]) -> None:
                 found=f"{difference[0]} at site {name!r}",
                 expected=f"{difference[1]}, as at site {first!r}; numbers of hidden units may "
                 "differ",
-                fix="Fuse networks of one depth, with the same inputs, outputs, windows and "
-                "activations.",
             )
 
 

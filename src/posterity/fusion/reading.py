@@ -40,11 +40,8 @@ def read_sites(posteriors: Any, plan: Plan) -> Sites:
         what = plan.in_memory_only(first[1])
         if what and plan.budget is not None:
             raise UsageError(
-                found=f"{what} of sites whose parameters take more than an eighth of "
-                f"budget={plan.budget}",
-                expected="parameters that fit: sums of them, all that passes keep, do not suffice",
-                fix="Pass a larger budget, or none; or fuse regions of fewer sites, and their "
-                "ledgers.",
+                found=f"{what} of sites that take more than an eighth of budget={plan.budget}",
+                expected="a larger budget, or regions of fewer sites, whose ledgers are fused",
             )
         fits = bool(what)
     sites = SitesInMemory(plan) if fits else SitesInTables(plan)

@@ -85,8 +85,7 @@ class Fusion:
         if len(self.plates) != 1:
             raise UsageError(
                 found=f"{len(self.plates)} plates {sorted(self.plates)}",
-                expected="one plate",
-                fix="Look at .plates[name] instead.",
+                expected="one plate; of several .plates[name]",
             )
         return next(iter(self.plates.values()))
 

@@ -144,8 +144,7 @@ class RowStore:
         except OSError as error:
             raise ArtifactError(
                 found=f"a temporary folder that cannot take what is beyond the budget ({error})",
-                expected="room for the parameters of all sites",
-                fix="Pass a larger budget=, or have TMPDIR name a folder with more room.",
+                expected="a larger budget=, or a folder with more room, which TMPDIR names",
             ) from error
 
     @property
@@ -208,8 +207,7 @@ class ExactGroupSums:
             if not np.isfinite(largest).all():
                 raise ParameterError(
                     found="components whose potentials are not finite",
-                    expected="proper members, whose parameters are no larger than float64 holds",
-                    fix="Change the units of the records at all sites.",
+                    expected="proper members, of records in units that float64 holds",
                 )
             unit = np.ldexp(1.0, np.frexp(largest)[1] + len(rest).bit_length() + 1)
             np.add(rest, unit, out=high)

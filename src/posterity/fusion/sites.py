@@ -106,8 +106,7 @@ class Sites(abc.ABC):
         if isinstance(value, Ledger) and not value.prior.additive:
             raise UsageError(
                 found=f"a ledger of a population, of {some(value.sites)}",
-                expected="posteriors of sites: what a population makes of them is no sum",
-                fix="Fuse the sites' own posteriors together by fuse(..., personal=True).",
+                expected="the sites' own posteriors, together by fuse(..., personal=True)",
             )
         name = name if name is not None else own or f"site-{len(self._known):04d}"
         if name in self._known:
@@ -239,7 +238,6 @@ class Sites(abc.ABC):
             raise UsageError(
                 found=f"factors of {some(back)}, whom a ledger among them has forgotten",
                 expected="sites that none has forgotten, or that were readmitted",
-                fix="Leave their files out; if they come back, fuse all sites' own files.",
             )
 
     def remembered(self, ledger: Ledger) -> Ledger:
@@ -260,8 +258,7 @@ def given_twice(name: str) -> UsageError:
     """Return the error for two posteriors of one site."""
     return UsageError(
         found=f"two posteriors of site {name!r}",
-        expected="each site once",
-        fix="Leave one out, or pass a mapping that names each site differently.",
+        expected="each site once, or a mapping that names each differently",
     )
 
 

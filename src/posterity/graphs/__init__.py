@@ -1,8 +1,6 @@
 """Graphs of sites, and random walks of tokens over them."""
 
 from posterity.graphs.constructors import complete as complete
-from posterity.graphs.constructors import grid as grid
-from posterity.graphs.constructors import random_regular as random_regular
 from posterity.graphs.constructors import ring as ring
 from posterity.graphs.constructors import star as star
 from posterity.graphs.topology import Network as Network

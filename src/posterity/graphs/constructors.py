@@ -46,38 +46,6 @@ def complete(sites: Sites) -> "networkx.Graph":
     return networkx.complete_graph(_names(sites))
 
 
-def grid(rows: int, columns: int) -> "networkx.Graph":
-    """Return a networkx grid of sites ``"row-column"``, linked to horizontal and vertical ones.
-
-    >>> sorted(grid(2, 2).edges)
-    [('0-0', '0-1'), ('0-0', '1-0'), ('0-1', '1-1'), ('1-0', '1-1')]
-    """
-    graph = networkx.grid_2d_graph(_names(rows), _names(columns))
-    return networkx.relabel_nodes(graph, {node: "-".join(node) for node in graph})
-
-
-def random_regular(sites: Sites, degree: int, seed: int, attempts: int = 1000) -> "networkx.Graph":
-    """Return a random connected networkx graph in which every site has ``degree`` links.
-
-    Draws with ``seed``, ``seed + 1`` and so on until the graph is connected. Raises UsageError if
-    no such graph exists, or none was found in so many ``attempts``.
-
-    >>> sorted(dict(random_regular(6, 3, seed=0).degree).values())
-    [3, 3, 3, 3, 3, 3]
-    """
-    names = _names(sites)
-    size = len(names)
-    possible = 0 <= degree < size and size * degree % 2 == 0 and (degree >= 2 or size == degree + 1)
-    for attempt in range(attempts if possible else 0):
-        graph = networkx.random_regular_graph(degree, size, seed=seed + attempt)
-        if networkx.is_connected(graph):
-            return networkx.relabel_nodes(graph, dict(enumerate(names)))
-    raise UsageError(
-        found=f"no connected graph of {size} sites with {degree} links each",
-        expected="at least 2 links a site and fewer than there are sites, their product even",
-    )
-
-
 def _names(sites: Sites) -> list[str]:
     """Return names of sites, or K names; raise UsageError if there are none or not distinct."""
     if isinstance(sites, int) and not isinstance(sites, bool):

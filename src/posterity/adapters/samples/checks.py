@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from scipy.stats import norm
@@ -40,8 +39,6 @@ class Coordinate:
 
     ``effective`` is the effective sample size of the mean. ``rhat`` is the larger R-hat of split
     chains, of ranks or of distances from the median; NaN for fewer than eight draws per chain.
-    ``least`` and ``greatest`` are the extreme draws of the unconstrained coordinate; ``still`` is
-    the number of chains whose first or last half is constant.
     """
 
     name: str
@@ -52,9 +49,6 @@ class Coordinate:
     skewness_error: float
     kurtosis: float
     kurtosis_error: float
-    least: float
-    greatest: float
-    still: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,8 +94,6 @@ def diagnostics_of(blocks: Sequence[Block], notes: Sequence[str]) -> Checks:
     labels = [label for own in blocks for label in own.labels]
     chains = diagnose(scores)
     draws = scores.shape[0] * scores.shape[1]
-    ends = np.concatenate([own.free.ends for own in blocks], axis=-1)
-    ends = ends if ends.shape[-1] == len(labels) else np.full((2, len(labels)), np.nan)
     gap = scores - scores.mean((0, 1))
     second, third, fourth = ((gap**power).mean((0, 1)) for power in (2, 3, 4))
     skewness = third / second**1.5
@@ -111,9 +103,7 @@ def diagnostics_of(blocks: Sequence[Block], notes: Sequence[str]) -> Checks:
     rows: dict[str, Coordinate] = {}
     for i, label in enumerate(labels):
         numbers = (chains.size, chains.rhat, skewness, off[0], kurtosis, off[1])
-        own: list[Any] = [label, draws, *(float(values[i]) for values in numbers)]
-        own += [*map(float, ends[:, i]), int(chains.still[i])]
-        rows[label] = Coordinate(*own)
+        rows[label] = Coordinate(label, draws, *(float(values[i]) for values in numbers))
     # Geometric mean: one coordinate that mixes badly has limited weight.
     # At most the draws: antithetic chains improve means, but not covariances.
     effective = float(np.exp(np.log(np.minimum(chains.size, draws)).mean()))
@@ -121,7 +111,7 @@ def diagnostics_of(blocks: Sequence[Block], notes: Sequence[str]) -> Checks:
     return Checks(rows, sampling, tuple(notes))
 
 
-def sentences(checks: Checks, family: str, limits: FitLimits) -> Iterator[str]:
+def sentences(checks: Checks, limits: FitLimits) -> Iterator[str]:
     """Yield warnings of the draws and of the fit, each with a suggestion."""
     rows = list(checks.coordinates.values())
     apart = [own for own in rows if own.rhat > limits.rhat]
@@ -130,13 +120,6 @@ def sentences(checks: Checks, family: str, limits: FitLimits) -> Iterator[str]:
         yield (
             f"Chains disagree: R-hat is {worst.rhat:.2f} for {worst.name}{more}. Run longer "
             "chains; where they are in different modes, their weights are not known."
-        )
-    still = [own for own in rows if own.still]
-    if still:
-        worst, more = _worst(still, lambda own: own.still)
-        yield (
-            f"Chains stand still: {worst.still} of them keep {worst.name} at one value for half of "
-            f"their draws or longer{more}. Leave them out, or mend the sampler."
         )
     few = [own for own in rows if own.effective < limits.size]
     if few:
@@ -170,17 +153,10 @@ def sentences(checks: Checks, family: str, limits: FitLimits) -> Iterator[str]:
         )
     if skewed:
         worst, more = _worst(skewed, lambda own: abs(own.skewness))
-        remedy = "Try family='mixture'."
-        if family in ("gaussian", "diagonal") and worst.least > 0:
-            unit = worst.greatest < 1
-            where, support = ("between zero and one", "unit") if unit else ("positive", "positive")
-            remedy = (
-                f"All its draws are {where}: try support={{{worst.name!r}: {support!r}}} if it "
-                "has to be."
-            )
         yield (
             f"Skewed: {worst.name} has skewness {worst.skewness:.2f} ± {worst.skewness_error:.2f}"
-            f"{more}. {remedy}"
+            f"{more}. If it has to be positive, or within (0, 1), say so by support="
+            f"{{{worst.name!r}: 'positive'}}, or 'unit'; else try family='mixture'."
         )
     if heavy and not skewed:
         worst, more = _worst(heavy, lambda own: own.kurtosis)

@@ -38,7 +38,7 @@ class SampleFit:
 
     def warnings(self) -> tuple[str, ...]:
         """Return sentences on defects of the fit or the draws, with suggestions."""
-        return tuple(sentences(self.checks, self.family, self.limits))
+        return tuple(sentences(self.checks, self.limits))
 
     @property
     def ok(self) -> bool:

@@ -40,13 +40,6 @@ class Standard(NamedTuple):
         """All chains, concatenated."""
         return self.units.reshape(-1, self.units.shape[-1])
 
-    @property
-    def ends(self) -> Float[Array, "2 d"]:
-        """Smallest and largest draw of each coordinate."""
-        low = self.units.min((0, 1))
-        high = self.units.max((0, 1))
-        return self.centre + self.scale * np.stack([low, high])
-
 
 class Fit(NamedTuple):
     """A law of unconstrained coordinates, with the draws' scores under it."""
@@ -58,11 +51,10 @@ class Fit(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Variables under one law, with its names, and the draws."""
+    """Variables under one law, with its names."""
 
     law: Any
     fit: Fit
-    free: Standard
     labels: tuple[str, ...]
     """Names of the scores."""
 
@@ -109,7 +101,7 @@ def block(
         mixed = law.is_mixture
         law = Mixture(law.log_weights, onto(law.components)) if mixed else onto(law)
     law = law.named(list(free_labels)) if named else law
-    return Block(law, fit, free, free_labels)
+    return Block(law, fit, free_labels)
 
 
 def standard(u: Float[Array, "chains n d"], labels: Sequence[str], huge: float = 1e150) -> Standard:

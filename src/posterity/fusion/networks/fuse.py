@@ -86,21 +86,11 @@ def fuse_networks(
     matching = plan.matching
     components = plan.components
     options = Options() if plan.networks is None else plan.networks
-    plan.check_no_criterion()
-    refused = [name for name in ("absorb", "budget") if getattr(plan, name)]
-    if refused:
-        raise UsageError(
-            found=f"{refused[0]}={getattr(plan, refused[0])} for networks",
-            expected="neither absorb nor budget: "
-            "networks are matched in memory, and two units of one site are never one",
-            fix="Leave it out.",
-        )
+    plan.refuse("absorb", "budget", "criterion", "matching_by_site", of="networks")
     base: Any = sites.prior
     if base is not None and getattr(base, "network_layers", None) is None:
         raise StructureError(
-            found=f"a {type(base).__name__} as prior",
-            expected="a Network",
-            fix="Pass Network.prior(layers, variance).",
+            found=f"a {type(base).__name__} as prior", expected="Network.prior(layers, variance)"
         )
     searched = components is None and matching is Matching.EVIDENCE
     locals_ = in_order(sites.loaded, importance, keep=matching is Matching.IDENTITY)
@@ -155,8 +145,7 @@ def widths_wanted(components: Any, locals_: Sequence[Local]) -> Widths:
     if any(width > top for width, top in zip(wanted, total, strict=True)):
         raise UsageError(
             found=f"components={components!r}",
-            expected=f"no more than {total}: all sites' units side by side, none made up",
-            fix="Pass components=None to have widths found.",
+            expected=f"at most {total}, all sites' units side by side, or None to find widths",
         )
     return wanted
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -79,7 +79,6 @@ def by_layer(components: Any, layers: Layers) -> Widths:
         raise UsageError(
             found=f"components={components!r}",
             expected=f"a positive whole number, or one for each of {hidden} hidden layers",
-            fix="Pass components=None to have widths found.",
         )
     return tuple(map(int, widths))
 
@@ -99,22 +98,20 @@ def has_units(posterior: ExponentialFamily | None) -> bool:
 
 
 def without_networks(
-    blocks: Iterable[ExponentialFamily],
-    options: Options | None,
-    components: Any,
+    blocks: Sequence[ExponentialFamily], options: Options | None, components: Any
 ) -> int | None:
-    """Check that there are no networks and no options for them; return ``components``."""
+    """Check that there are no networks and no options for them; return ``components``, a number
+    only where there is a plate.
+    """
     if any(has_units(block) for block in blocks):
         raise StructureError(
-            found="a Network as a block of a Product",
-            expected="networks by themselves",
-            fix="Fuse the networks, and the other blocks apart from them.",
+            found="a Network as a block of a Product", expected="networks by themselves"
         )
-    if options is not None or not COUNT.or_none().allows(components):
+    plates = any(block.is_plate for block in blocks)
+    if options is not None or not (components is None or (plates and COUNT.allows(components))):
         raise UsageError(
             found=f"components={components!r}" if options is None else f"networks={options!r}",
-            expected="a whole number of components; a width a layer, and networks=, only for "
-            "Networks with hidden layers",
-            fix="Leave it out.",
+            expected="a whole number of components where there is a Plate; networks=, or a "
+            "width a layer, of Networks with hidden layers",
         )
     return components

@@ -119,8 +119,7 @@ def _local(name: str, site: Site, weight: float, keep: bool) -> Local:
     if size > LARGEST:
         raise ParameterError(
             found=f"weights of {size:.2g} at site {name!r}",
-            expected=f"means of at most {LARGEST:g}",
-            fix="Check how the network was trained, and the scale of its data.",
+            expected=f"means of at most {LARGEST:g}, as of data in a usual scale",
         )
     order = []
     for index, width in enumerate(network.layers.widths):
@@ -282,9 +281,7 @@ def pair_of_inputs(locals_: Sequence[Local], options: Options) -> tuple[Array, A
         examples = np.asarray(options.inputs, float)
         if examples[0].size != layers.inputs:
             raise UsageError(
-                found=f"inputs of shape {examples.shape}",
-                expected=f"examples of shape {layers.image}",
-                fix="Pass an array (n, *image).",
+                found=f"inputs of shape {examples.shape}", expected=f"(n, *{layers.image})"
             )
         examples = examples.reshape(len(examples), *layers.image)
         return examples[::2], examples[1::2]

@@ -109,7 +109,6 @@ def same_units(locals_: Sequence[Local], index: int, width: int | None) -> Label
             found=f"widths {widths} of hidden layer {index}"
             + (f" and components={width}" if width is not None else ""),
             expected="one width at all sites for matching='identity'",
-            fix="Leave matching out, or components.",
         )
     return [np.arange(widths[0])] * len(locals_)
 
@@ -196,8 +195,7 @@ def in_order_of(network: Network, like: Network) -> Network:
         raise StructureError(
             found=f"networks of different layers: {like.layers.summary} and "
             f"{network.layers.summary}",
-            expected="the same layers and widths",
-            fix="Compare what they predict instead.",
+            expected="the same layers and widths; of others compare what they predict",
         )
     for index, width in enumerate(like.layers.widths):
         mine = _units(network, index)
@@ -211,7 +209,6 @@ def in_order_of(network: Network, like: Network) -> Network:
             raise ParameterError(
                 found="networks whose weights are so far apart that their distance overflows",
                 expected="means and variances of a usual size",
-                fix="Check how the networks were trained, and the scale of their data.",
             )
         _, labels = scipy.optimize.linear_sum_assignment(squares)
         network = network.relabel(labels, width, axes=(index,))
