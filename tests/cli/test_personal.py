@@ -250,7 +250,9 @@ def test_sites_far_apart_are_noted_as_told_roughly(folder):
         put(f"{site}.csv", {"x": x, "y": (rng.random(200) < expit(2 * place - 2 + x)).astype(int)})
     line = "federate a.csv b.csv c.csv --target y --model logistic --intercept"
     succeed(*line.split(), "--personal", "intercept=1", "-o", "f.safetensors")
-    assert "tell these errors" in document("show", "f.safetensors")["notes"][0]
+    shown = document("show", "f.safetensors")
+    assert "tell these errors" in shown["notes"][0] and shown["population"]["q"] is None
+    assert "Q =" not in succeed("show", "f.safetensors").stdout
     line = "forget f.safetensors --site a -o g.safetensors --receipt r.safetensors"
     assert call(*line.split()).exit_code == 9  # not exact without refinement
     assert "tell these errors" in document("show", "g.safetensors")["notes"][0]
