@@ -282,6 +282,16 @@ def test_files_are_fused_and_a_result_is_known_by_its_inputs():
     assert report(fusion).title == "A fusion of 2 sites"
 
 
+def test_notes_on_each_site_are_on_the_page_of_their_files():
+    for name, seed in (("north", 0), ("south", 1)):
+        one = pages.clinics(1, 3, seed)
+        site = Ledger(one.prior).update(name, one.factor("site 000"), independent=True)
+        about = as_provenance(pages.RECIPE, {name: {"notes": [f"odd numbers of {name}"]}})
+        posterity.save(site, f"{name}.safetensors", provenance=about)
+    page = report("north.safetensors", "south.safetensors").html
+    assert page.count("odd numbers of north") == page.count("odd numbers of south") == 1
+
+
 @pytest.mark.parametrize("more", [[], ["--rule", "barycenter"], ["--personal", "true"]])
 def test_a_result_is_fused_again_under_the_prior_that_was_passed(more):
     for name, mean in (("north", 0.0), ("south", 0.1), ("prior", 0.0)):

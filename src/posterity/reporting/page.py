@@ -40,7 +40,7 @@ from posterity.runtime.files import write_file
 from posterity.runtime.text import count
 from posterity.tabular.reading import PLAIN, Reading
 from posterity.tabular.records import columns_of_student, is_student
-from posterity.tabular.sites import said, sites_in
+from posterity.tabular.sites import said
 from posterity.version import __version__
 
 __all__ = ["Report", "report"]
@@ -182,7 +182,8 @@ class _Page:
             return self.add(prefix + title, parts)
 
         if recipe is not None:
-            told = [f"{line}." for line in said(sites_in(source.provenance))]
+            records = known_records([source, *self.subjects.inputs])
+            told = [f"{line}." for line in said(records)]
             self.about += [line for line in recipe.describe() + told if line not in self.about]
         if source.kind == "Distillation":
             add("distance from its teacher", verbs.distillation(value))
