@@ -260,6 +260,17 @@ def test_sites_far_apart_are_noted_as_told_roughly(folder):
     assert any("tell these errors" in note for note in told)
 
 
+def test_sites_that_differ_are_refined_without_saying_again_what_differs(folder):
+    hospitals(60, lambda rng, f: (rng.random(len(f)) < expit(f)).astype(int))
+    sites = "".join(f'{site} = "{site}.csv"\n' for site in SITES)
+    Path("all.toml").write_text(f'[sites]\n{sites}[data]\nlike = "f.safetensors"\n')
+    line = "--model logistic --target y --intercept --personal intercept -o f.safetensors"
+    succeed("federate", *(f"{site}.csv" for site in SITES), *line.split())
+    line = "forget f.safetensors --site h0 --config all.toml -o g.safetensors --receipt r.json"
+    done = document(*line.split())
+    assert done["refined"] and done["distance"] < 1e-3
+
+
 def test_a_model_of_one_set_of_coefficients_has_no_column_of_sites(folder):
     hospitals(10, lambda rng, f: rng.poisson(np.exp(f)))
     document("fit", "h0.csv", "--model", "poisson", "--target", "y", "-o", "f.safetensors")
