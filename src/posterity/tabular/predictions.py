@@ -187,8 +187,10 @@ def predicted(
         assert call is not None, "checked above"
         whole = _by_columns(call, value, provenance, inputs, file, array, target, scored, progress)
         return dataclasses.replace(whole, parts=with_interval(whole.parts, level))
+    each = sites_in(provenance)
+    named_by = {"array": array, "target": target, "value": value, "known": each}
     data, notes = table_to_predict(
-        inputs, recipe, reading, array=array, target=target, scored=scored, empty=not scored
+        inputs, recipe, reading, **named_by, scored=scored, empty=not scored
     )
     of_sites = recipe
     recipe = recipe.shared
@@ -209,9 +211,7 @@ def predicted(
     else:
         if isinstance(value, Ledger) and not value.sites:
             notes.append("the ledger has no sites: predictions are the prior's")
-        each = sites_in(provenance)
         spread = spread or together(each.values()).get(recipe.spread or "")
-        notes += suspicious({"": value}, of_sites, (str(inputs), data.names, data.x), each)
         if recipe.model == "survival" and not (scored or times or recipe.cuts):
             raise UsageError(
                 found="a survival model, without times at which to predict",
@@ -293,15 +293,19 @@ def table_to_predict(
     *,
     array: str | None = None,
     target: str | None = None,
+    value: Any = None,
+    known: Mapping[str, Mapping[str, Any]] | None = None,
     scored: bool = False,
     empty: bool = False,
 ) -> tuple[Design, list[str]]:
-    """Return a table's records in a recipe's columns and units, for prediction; and notes.
+    """Return a table's records in a recipe's columns and units, for prediction; and notes, also on
+    columns in another unit than those of a ledger's sites.
 
     Records with a missing value are dropped, all of them only if the result may be ``empty``. The
     ``target``, which is the recipe's, is read if it is to be ``scored``. ``array`` is the name of
-    the inputs in an ``.npz``.
+    the inputs in an ``.npz``. ``value`` is what predicts, ``known`` has the facts about its sites.
     """
+    of_sites = recipe
     recipe = with_labels(recipe.shared, reading)
     if inputs.suffix in ARRAYS:
         cells = reading.renamed(as_cells(inputs, read_inputs(inputs, array)))
@@ -316,7 +320,8 @@ def table_to_predict(
             fix=f"Leave it out, or pass {typed('--rename', f'{recipe.target}={target}')}.",
         )
     data = design(cells, recipe, reading, predicting=True, scored=scored, empty=empty)
-    return data, [*notes, *data.notes]
+    units = suspicious({"": value}, of_sites, (str(inputs), data.names, data.x), known)
+    return data, [*notes, *data.notes, *units]
 
 
 def _sites(
