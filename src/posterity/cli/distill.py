@@ -209,8 +209,7 @@ def _pool(
         return None, None, []
     if recipe is not None:
         target = settings.values.get("model.target")
-        named = {"array": settings["inputs.array"], "target": target, **facts}
-        data, notes = table_to_predict(path, recipe, reading_of(settings), **named)
+        data, notes = table_to_predict(path, recipe, reading_of(settings), target=target, **facts)
         pool = Table(inputs_of(recipe, data)[1], None, inputs_of(recipe)[0])
     else:
         pool = read_inputs(path, settings["inputs.array"], known=target, scored=False)

@@ -81,14 +81,6 @@ def _check_used(settings: Settings, recipe: Recipe | None, about: Inspection) ->
             raise unwanted(settings.flag(place), f"for {what}", expected)
 
 
-def _check_level(settings: Settings, has_interval: bool, file: Path, what: str) -> None:
-    """Raise a UsageError if a probability of intervals was passed, and the result has none."""
-    if "level" in settings.values and not has_interval:
-        where = f"for '{file}', whose {what} no interval"
-        expected = "the probability of an interval that the result has"
-        raise unwanted(f"--level {settings['level']:g}", where, expected)
-
-
 # --- commands ------------------------------------------------------------------------------------
 
 WANTED = "a posterior, network or student", "a file of records"
@@ -109,8 +101,6 @@ def predict(settings: Settings) -> Data:
     (file, inputs), output = settings.arguments(*WANTED), settings.output
     files.check_ending(output, FORMATS)
     kind, found = _predicted(settings, file, inputs, scored=False)
-    has_interval = any("low" in name.split("_") for name in found.parts)
-    _check_level(settings, has_interval, file, "predictions have")
     keep = {name: texts_of(inputs, name) for name in settings["keep"] or ()}
     found.write(output, keep)
     kept = found.kept
@@ -164,7 +154,6 @@ def evaluate(settings: Settings) -> Data:
     kind, found = _predicted(settings, file, inputs, scored=True)
     labels = None if by is None else texts_of(inputs, by)
     whole, groups = found.scores(settings["level"], labels)
-    _check_level(settings, "coverage" in whole, file, "scores are of")
     return {
         "file": file,
         "kind": kind,

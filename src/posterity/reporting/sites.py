@@ -130,9 +130,6 @@ def in_short(ledger: Ledger, summary: Summary) -> list[str]:
         gone = listed(ledger.forgotten)
         verb = "was" if len(ledger.forgotten) == 1 else "were"
         lines.append(f"{gone} {verb} forgotten: their contributions were subtracted.")
-    unknown = [site.name for site in summary.sites if site.why not in ("", "forgotten")]
-    if unknown:
-        lines.append(f"Without {listed(unknown)} there would be no posterior.")
     lines.append(
         "Every contribution is marked as computed from its own site's data alone, so that a site "
         "can be removed exactly."

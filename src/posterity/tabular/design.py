@@ -18,6 +18,7 @@ from posterity.tabular.options import (
 )
 from posterity.tabular.reading import PLAIN, Reading
 from posterity.tabular.recipe import Recipe
+from posterity.tabular.records import CONSTANT
 from posterity.tabular.rows import Design, in_rows, of_trials
 from posterity.tabular.tables.reader import Cells, table_error
 from posterity.tabular.values import (
@@ -155,7 +156,7 @@ def _notes_of_constants(
     level = [n for n, c in zip(names, columns, strict=True) if n not in ones and np.ptp(c) == 0]
     if not level or not ones:
         return []
-    return [f"constant in all records: {some(level)}; only the prior determines these coefficients"]
+    return [CONSTANT.format(some(level))]
 
 
 def covariates(recipe: Recipe, data: Design) -> np.ndarray:
