@@ -174,7 +174,7 @@ def test_a_network_is_averaged_over_draws(folder):
         ("single.safetensors new.npz -o p.csv", 2, "--likelihood"),
         ("single.safetensors new.npz -o p.csv --likelihood categorical", 4, "1 output"),
         ("net.safetensors new.npz -o p.csv --likelihood poisson", 2, "poisson"),
-        ("classes.safetensors new.npz -o p.csv --samples 3 --seed 1", 2, "--samples --seed"),
+        ("classes.safetensors new.npz -o p.csv --samples 3 --seed 1", 2, "--samples"),
         ("classes.safetensors new.npz -o p.csv --samples -1", 2, "--help"),
         ("classes.safetensors wide.npy -o p.csv", 4, "(4, 3); 2 numbers each; wide.npy"),
         ("net.safetensors wide.npy -o p.csv", 4, "(4, 3); wide.npy"),

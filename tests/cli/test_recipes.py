@@ -502,7 +502,7 @@ def test_evaluation_by_group():
     refuse("evaluate m.safetensors new.csv", 4, "'ill'; --rename ill=NAME")
     refuse("evaluate m.safetensors t.csv --by bed", 4, "'bed'")
     refuse("predict m.safetensors t.csv -o p.csv --rename age=years", 4, "'years'; --rename")
-    refuse("predict m.safetensors t.csv -o p.csv --samples 5", 2, "--samples; no draws")
+    refuse("predict m.safetensors t.csv -o p.csv --samples 5", 2, "--samples for model logistic")
     refuse("predict m.safetensors t.csv -o p.csv --noise-variance 5", 2, "model logistic")
     x = columns["age"][:, None]
     np.savez("named.npz", x=x, columns=np.array(["age"]))

@@ -140,7 +140,7 @@ def test_names_break_out_of_nothing():
     # Words from right to left do not turn the numbers beside them.
     clinic = pages.clinics(1)
     text = report(Ledger(clinic.prior).update("בית חולים", clinic.factor("site 000"))).html
-    assert "Most information comes from \u2068בית חולים\u2069: " in text
+    assert "\u2068בית חולים\u2069" in text
     # Joiners are kept where letters and emoji need them, and no name is cut beside one.
     woman = "\U0001f469\u200d\u2695\ufe0f"
     for name in (woman, "می\u200cخواهم", f"{'x' * 20} {woman} clinic"):

@@ -221,7 +221,7 @@ class _Page:
             add("estimates of the population", coefficients.section(Estimates(summary), effects))
             add("sites about the population", section(population))
         elif isinstance(posterior, Ledger) and posterior.sites and summary.proper:
-            self.short += sites.in_short(posterior, summary)
+            self.short += sites.in_short(posterior)
             chosen = sites.shown_sites(posterior, summary)
             estimates = coefficients.estimates_of(posterior, summary, chosen)
             add("estimates by site", coefficients.section(estimates, effects))

@@ -119,13 +119,9 @@ def components(summary: Summary) -> list[Markup]:
     return parts
 
 
-def in_short(ledger: Ledger, summary: Summary) -> list[str]:
+def in_short(ledger: Ledger) -> list[str]:
     """Return sentences that summarise a ledger."""
     lines = []
-    sites = [site for site in summary.sites if site.nats is not None]
-    if sites:
-        first = max(sites, key=lambda site: site.nats or 0.0)
-        lines.append(f"Most information comes from {first.name}: {shown(first.nats)} nats.")
     if ledger.forgotten:
         gone = listed(ledger.forgotten)
         verb = "was" if len(ledger.forgotten) == 1 else "were"

@@ -10,7 +10,6 @@ that names the command for a fix.
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from math import comb
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,14 +22,7 @@ from posterity.runtime.text import cut
 from posterity.tabular.forms import Affine, affine, expressed, scale_of, unmoved, widened
 from posterity.tabular.options import ESTIMATE, indicator
 from posterity.tabular.recipe import RECIPE, Recipe, recipe_in
-from posterity.tabular.sites import (
-    MOST_NUMBERS,
-    as_provenance,
-    law_of,
-    sites_in,
-    under,
-    without_lists,
-)
+from posterity.tabular.sites import as_provenance, law_of, sites_in, under
 from posterity.tabular.sites import moved as moved_cubic
 from posterity.tabular.units import suspicious
 
@@ -89,9 +81,6 @@ def reconciled(
         zero, one = common.levels
         notes.append(f"0 and 1 in {common.target!r} at {some(plain)} are read as {zero} and {one}")
     names = common.coefficients()
-    with_third = sum(bool(own.get("third")) for own in facts.values())
-    if with_third * comb(len(names) + 2, 3) > MOST_NUMBERS:  # too many for a file
-        facts = without_lists(facts)
     base = values[first].prior if isinstance(values[first], Ledger) else None
     for site, recipe in recipes.items():
         value = values[site]
@@ -173,7 +162,7 @@ def check_same(provenances: Mapping[str, Mapping[str, str]]) -> None:
             assert one is not None and other is not None
             odd = _differences(one, other)
             if odd:
-                raise _apart(first, one, site, other, odd, by_hand=True)
+                raise _apart(first, one, site, other, odd)
 
 
 def check_model(ledger: Mapping[str, str], configured: Mapping[str, str]) -> None:
@@ -236,7 +225,7 @@ def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
         odd.add("scale")  # the offset is in these units
     if odd:
         words = {key: own for key, own in differences.items() if key in odd}
-        raise _apart(first, common, site, recipe, words, by_hand=False)
+        raise _apart(first, common, site, recipe, words)
 
 
 def are_texts(levels: Sequence[str]) -> bool:
@@ -264,7 +253,7 @@ def _differ_in_labels(common: Recipe, recipe: Recipe) -> bool:
 
 
 def _apart(
-    first: str, one: Recipe, site: str, other: Recipe, odd: Mapping[str, str], by_hand: bool
+    first: str, one: Recipe, site: str, other: Recipe, odd: Mapping[str, str]
 ) -> StructureError:
     mending = {
         "unit": " --convert COLUMN=FACTOR",
@@ -279,12 +268,7 @@ def _apart(
     apart = {*(one.columns or ())} ^ {*(other.columns or ())}
     if "columns" in odd and apart:
         what = " + ".join(map(indicator, sorted(apart)))
-        fix += (
-            f" If a site never recorded {some(sorted(apart))}, fit all with a --formula that has "
-        )
-        fix += f"{what}: a table without the column is then read."
-    if by_hand and set(odd) <= set(_FREE) - {"unit"}:
-        fix = f"Fuse fewer files at a time, which are put into one form, or f{fix[1:]}"
+        fix += f" If a site never recorded them, fit all with {what} in the --formula."
     return StructureError(
         found=f"{first!r} and {site!r} fitted by different flags: {'; '.join(odd.values())}",
         expected="one model of the same columns and units at every site",
