@@ -23,7 +23,6 @@ from posterity.reporting.markup import (
     behind,
     digits,
     embedded,
-    listed,
     named,
     paragraph,
     shown,
@@ -35,7 +34,7 @@ from posterity.reporting.markup import (
 from posterity.reporting.summary import Row, Summary, summarise
 from posterity.reporting.summary.rows import cavity, influences_of
 from posterity.reporting.words import Effect, effect_of
-from posterity.runtime.text import count
+from posterity.runtime.text import count, listed
 
 NATIVE = (Gaussian, DiagonalGaussian, Gamma, Beta, Dirichlet)
 """Families whose quantiles the page computes."""

@@ -27,7 +27,6 @@ from posterity.reporting.markup import (
     capital,
     escaped,
     join,
-    listed,
     paragraph,
     table,
     tag,
@@ -37,7 +36,7 @@ from posterity.reporting.sources import Source, Subjects, known_records, subject
 from posterity.reporting.summary import Summary, summarise
 from posterity.reporting.words import effects_of
 from posterity.runtime.files import write_file
-from posterity.runtime.text import count
+from posterity.runtime.text import count, listed
 from posterity.tabular.reading import PLAIN, Reading
 from posterity.tabular.records import columns_of_student, is_student
 from posterity.tabular.sites import said

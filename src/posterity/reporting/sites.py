@@ -10,7 +10,6 @@ from posterity.reporting.layout import LAYOUT
 from posterity.reporting.markup import (
     Markup,
     bullets,
-    listed,
     named,
     paragraph,
     scrolling,
@@ -20,7 +19,7 @@ from posterity.reporting.markup import (
     tag,
 )
 from posterity.reporting.summary import Summary
-from posterity.runtime.text import count
+from posterity.runtime.text import count, listed
 
 
 def shown_sites(ledger: Ledger, summary: Summary) -> list[str]:

@@ -20,6 +20,7 @@ from posterity.tabular.reading import PLAIN, Reading
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.records import CONSTANT
 from posterity.tabular.rows import Design, in_rows, of_trials
+from posterity.tabular.tables.numbers import value_of
 from posterity.tabular.tables.reader import Cells, table_error
 from posterity.tabular.values import (
     LOGICAL,
@@ -138,14 +139,9 @@ def _with_weight(cells: Cells, place: int | None) -> np.ndarray:
     if place is None:
         return np.arange(len(cells.rows))
 
-    def is_zero(text: str) -> bool:
-        number = LOGICAL.get(text.strip().upper(), text)
-        try:
-            return float(number.replace(",", ".")) == 0
-        except ValueError:
-            return False
-
-    return np.flatnonzero([not is_zero(row[place]) for row in cells.rows])
+    texts = [row[place] for row in cells.rows]
+    weights = [value_of(LOGICAL.get(text.strip().upper(), text)) for text in texts]
+    return np.flatnonzero([weight != 0 for weight in weights])
 
 
 def _notes_of_constants(
