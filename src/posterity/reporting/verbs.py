@@ -29,13 +29,7 @@ from posterity.status import Status
 
 def status(what: str, found: Status) -> Markup:
     """Return a sentence on whether a result is reliable."""
-    text = f"{what} has {found.state}"
-    if math.isfinite(found.left):
-        text += f": {shown(found.left, 2)} nats are left, {shown(found.tolerance, 2)} are allowed"
-    elif not found.converged:
-        text += ": how far it is from the optimum is not known"
-    reasons = "".join(f" {capital(reason)}." for reason in found.reasons)
-    return paragraph(f"{text}.{reasons}", class_="note good" if found.converged else "note")
+    return paragraph(f"{what} has {found}.", class_="note good" if found.converged else "note")
 
 
 def fusion(result: Any) -> list[Markup]:
