@@ -250,8 +250,6 @@ class _Page:
         own = set(posterior.sites if isinstance(posterior, Ledger) else ())
         if isinstance(posterior, Ledger):
             facts.append(("Sites", f"{len(posterior.sites):,}"))
-            if posterior.forgotten:
-                facts.append(("Forgotten", f"{len(posterior.forgotten):,}"))
         count = sum(one.get("records", 0) for one in records.values())
         if count:
             known = {site for site, one in records.items() if "records" in one}
@@ -260,8 +258,6 @@ class _Page:
         if summary.size:
             regression = source.recipe is not None
             facts.append(("Coefficients" if regression else "Numbers", f"{summary.size:,}"))
-        if summary.layers:
-            facts.append(("Weights", f"{sum(one.weights for one in summary.layers):,}"))
         facts += [("Family", summary.family), ("Intervals", f"{100 * self.level:g} %")]
 
     def _judged(self, path: Path) -> None:

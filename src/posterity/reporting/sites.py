@@ -122,9 +122,7 @@ def in_short(ledger: Ledger) -> list[str]:
     """Return sentences that summarise a ledger."""
     lines = []
     if ledger.forgotten:
-        gone = listed(ledger.forgotten)
-        verb = "was" if len(ledger.forgotten) == 1 else "were"
-        lines.append(f"{gone} {verb} forgotten: their contributions were subtracted.")
+        lines.append(f"Forgotten, and subtracted: {listed(ledger.forgotten)}.")
     lines.append(
         "Every contribution is marked as computed from its own site's data alone, so that a site "
         "can be removed exactly."

@@ -226,10 +226,8 @@ def _fused(inputs: Sequence[Source], result: Source | None) -> tuple[Source, lis
     options: dict[str, Any] = {key: kept[key] for key in OF_FUSE if key in kept}
     if PERSONAL in kept:
         options = {"personal": json.loads(kept[PERSONAL])}
-    if "components" in options:
-        options["components"] = int(options["components"])
-    if "absorb" in options:
-        options["absorb"] = options["absorb"] == "true"
+    for key in options.keys() & {"components", "absorb"}:
+        options[key] = json.loads(options[key])
     start = "weight "
     weights = {k.removeprefix(start): float(v) for k, v in kept.items() if k.startswith(start)}
     if weights:
