@@ -78,9 +78,9 @@ def cautions(
         yield from notes_of_skewness(names, posterior.covariance, third)
     targets = y.reshape(len(y), -1)
     label = targets[:, 0]
-    alike_all = [*notes_of_levels(recipe, x, label, alike)]
-    yield from alike_all
-    if not alike_all and recipe.model in (*LABELS, *COUNTS, "survival"):
+    lacking = [*notes_of_levels(recipe, x, label, alike)]
+    yield from lacking
+    if not lacking and recipe.model in (*LABELS, *COUNTS, "survival"):
         yield from notes_of_separation(recipe, names, x, label)
     if recipe.model == "poisson" and not recipe.robust:
         yield from notes_of_dispersion(x, targets, posterior.mean)
