@@ -109,6 +109,17 @@ def test_a_student_of_values_is_scored_by_its_t_law(folder):
     assert "Degrees of freedom of new values" in Path("page.html").read_text()
 
 
+def test_a_level_without_an_interval_is_refused(folder):
+    for name in ("classes", "label"):
+        line = f"predict {name}.safetensors new.npz -o p.csv --level 0.5"
+        refuse(line, 2, "--level 0.5; no interval; Leave --level out")
+    succeed("predict", "value.safetensors", "new.npz", "-o", "p.csv", "--level", "0.5")
+    x = np.column_stack([np.load("new.npy"), [0, 1, 1, 0, 1, 0, 1]])
+    np.savez("scored.npz", x=x, columns=["age", "dose", "y"])
+    line = "evaluate label.safetensors scored.npz --array x --target y --level 0.5"
+    refuse(line, 2, "--level 0.5; no interval")
+
+
 def test_columns_are_matched_by_their_names(folder):
     succeed("predict", "classes.safetensors", "new.csv", "-o", "named.csv")
     result = call("predict", "classes.safetensors", "new.npz", "-o", "bare.csv")

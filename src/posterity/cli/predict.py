@@ -72,6 +72,13 @@ def _check_used(settings: Settings, recipe: Recipe | None, network: bool) -> Non
             raise unwanted(settings.flag(place), f"for {what}", expected)
 
 
+def _check_level(settings: Settings, has_interval: bool) -> None:
+    """Raise a UsageError if a probability of intervals was passed, and the result has none."""
+    if "level" in settings.values and not has_interval:
+        level = f"--level {settings['level']:g}"
+        raise unwanted(level, "for a result of no interval", "the probability of one")
+
+
 # --- commands ------------------------------------------------------------------------------------
 
 WANTED = "a posterior, network or student", "a file of records"
@@ -92,6 +99,7 @@ def predict(settings: Settings) -> Data:
     (file, inputs), output = settings.arguments(*WANTED), settings.output
     files.check_ending(output, FORMATS)
     kind, found = _predicted(settings, file, inputs, scored=False)
+    _check_level(settings, any("low" in name.split("_") for name in found.parts))
     keep = {name: texts_of(inputs, name) for name in settings["keep"] or ()}
     found.write(output, keep)
     kept = found.kept
@@ -145,6 +153,7 @@ def evaluate(settings: Settings) -> Data:
     kind, found = _predicted(settings, file, inputs, scored=True)
     labels = None if by is None else texts_of(inputs, by)
     whole, groups = found.scores(settings["level"], labels)
+    _check_level(settings, "coverage" in whole)
     return {
         "file": file,
         "kind": kind,
