@@ -279,7 +279,7 @@ def test_a_mixture_of_sites_that_share_a_component():
     [
         (1.0, "few", StructureError, "found 1 record for a mixture in site 'few'"),
         (1.0, None, None, ""),
-        (np.nan, "west", ValueError, "Input X contains NaN"),
+        (np.nan, "west", ValueError, "Records of site 'west': Input X contains NaN"),
         (np.nan, None, ValueError, "^Input X contains NaN"),
     ],
 )

@@ -49,11 +49,25 @@ class OfSites(BaseEstimator):
         posterity.save(self.ledger_, path, provenance=self._provenance())
 
     def _validated(self, *data: Any, sites: Any, **options: Any) -> Any:
-        """Return data that scikit-learn validates; a StructureError if the rows of two tables of
-        pandas have different labels.
+        """Return data that scikit-learn validates; errors name the first site with bad numbers.
+        Raises a StructureError if the rows of two tables of pandas have different labels.
         """
         check_labels(*data, sites)
-        return validate_data(self, *data, dtype=np.float64, **options)
+        try:
+            return validate_data(self, *data, dtype=np.float64, **options)
+        except ValueError as error:
+            if sites is None:
+                raise
+            try:
+                x = np.asarray(data[0], np.float64)
+                bad = [
+                    s for s, own in rows_of(sites, len(x)).items() if not np.isfinite(x[own]).all()
+                ]
+            except (TypeError, ValueError):
+                raise error from None
+            if not bad:
+                raise
+            raise ValueError(f"Records of site {bad[0]!r}: {error}") from error
 
     def _provenance(self) -> dict[str, str]:
         return {}
