@@ -10,6 +10,7 @@ that names the command for a fix.
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from math import comb
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,14 @@ from posterity.runtime.text import cut
 from posterity.tabular.forms import Affine, affine, expressed, scale_of, unmoved, widened
 from posterity.tabular.options import ESTIMATE, indicator
 from posterity.tabular.recipe import RECIPE, Recipe, recipe_in
-from posterity.tabular.sites import as_provenance, law_of, sites_in, under
+from posterity.tabular.sites import (
+    MOST_NUMBERS,
+    as_provenance,
+    law_of,
+    sites_in,
+    under,
+    without_lists,
+)
 from posterity.tabular.sites import moved as moved_cubic
 from posterity.tabular.units import suspicious
 
@@ -81,6 +89,9 @@ def reconciled(
         zero, one = common.levels
         notes.append(f"0 and 1 in {common.target!r} at {some(plain)} are read as {zero} and {one}")
     names = common.coefficients()
+    with_third = sum(bool(own.get("third")) for own in facts.values())
+    if with_third * comb(len(names) + 2, 3) > MOST_NUMBERS:  # too many for a file, or for memory
+        facts = without_lists(facts)
     base = values[first].prior if isinstance(values[first], Ledger) else None
     for site, recipe in recipes.items():
         value = values[site]
