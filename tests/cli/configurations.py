@@ -18,7 +18,6 @@ graph = "ring"
 steps = 30
 [output]
 file = "shared.safetensors"
-history = "history.jsonl"
 """
 COUNTS = {"north": [3, 0, 2], "south": [5, 5], "east": [1, 2, 0, 4]}
 LOGISTIC = """

@@ -156,10 +156,10 @@ def test_arrays_without_names_are_taken_for_those_of_tables(tables):
     [
         ([0, 1, 2, 3, 4], "", "no intercept: pass --intercept"),
         ([1, 1, 1, 1, 1], "", None),
-        ([2, 2, 2, 2, 2], "", "the same in every record: ['dose']"),
+        ([2, 2, 2, 2, 2], "", None),
         ([1, 1, 1, 2, 2], "", "no intercept"),
-        ([0, 0, 0, 0, 0], "", "0 in every record: ['dose']"),
-        ([1, 1, 1, 1, 1], "intercept = true", "the same in every record: ['intercept', 'dose']"),
+        ([0, 0, 0, 0, 0], "", "constant in all records: ['dose']"),
+        ([1, 1, 1, 1, 1], "intercept = true", "constant in all records: ['dose']"),
         (
             [0, 1, 2, 3, 4],
             "intercept = true",

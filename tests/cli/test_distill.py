@@ -190,7 +190,16 @@ def test_a_student_of_scaled_columns_takes_raw_records_and_goes_out_with_its_rec
     flags = "--target sick --model logistic --center age=3 --scale age=0.5 --scale dose=4"
     succeed("fit", "sick.csv", *flags.split(), "-o", "m.safetensors")
     line = "distill m.safetensors -o s.safetensors --inputs pool.csv --noise 0.1 --steps 5"
-    assert document(*line.split(), code=9)["columns"] == ["intercept", "age", "dose"]
+    found = document(*line.split(), code=9)
+    assert found["columns"] == ["intercept", "age", "dose"]
+    assert not any("the unit" in note for note in found["notes"])
+    header, *rows = Path("pool.csv").read_text().splitlines()
+    place = header.split(",").index("dose")
+    cells = [[*map(float, row.split(","))] for row in rows]
+    months = [[cell * (30 if k == place else 1) for k, cell in enumerate(row)] for row in cells]
+    Path("far.csv").write_text("\n".join([header, *(",".join(map(str, r)) for r in months)]) + "\n")
+    found = document(*line.replace("pool", "far").replace("s.s", "far.s").split(), code=9)
+    assert any("is the unit the same" in note and "'dose'" in note for note in found["notes"])
     assert posterity.inspect("s.safetensors").provenance["status"].startswith("not converged")
     succeed("predict", "s.safetensors", "sick.csv", "-o", "p.json")
     raw = np.genfromtxt("sick.csv", delimiter=",")[1:]

@@ -238,11 +238,13 @@ def test_separable_records_are_held_by_the_prior_and_said_to_be():
     put("t.csv", {"x": [1e6, 2e6, 3e6, 4e6], "ill": [0, 0, 1, 1]})
     line = ("fit", "t.csv", "--target", "ill", "--model", "logistic", "-o", "t.safetensors")
     told = document(*line, "--center", "x=2.5e6", "--scale", "x=1e6")
-    assert any("perfectly" in note for note in told["notes"])
+    assert any("without exception" in note for note in told["notes"])
     assert 1 < told["parameters"][1]["mean"] < 20
     line = ("federate", "--site", "t=t.csv", *line[2:], "--center", "x=2.5e6", "--scale", "x=1e6")
     notes = document(*line, "--intercept")["notes"]
-    assert any("perfectly" in note for note in notes) and any("skewed" in note for note in notes)
+    assert any("without exception" in note for note in notes) and any(
+        "skewed" in note for note in notes
+    )
     put("t.csv", {"x": [1e6, 2e6, 3e6, 4e6], "ill": [1, 1, 1, 1]})
     line = [part.replace("t.safetensors", "one.safetensors") for part in line]
     notes = document(*line, "--intercept")["notes"]

@@ -159,7 +159,7 @@ def test_what_has_not_converged_gets_no_receipt_unless_told_to(folder):
         ("--site south --sweeps 3", 2, "--sweeps 3 without --config"),
         ("--site south --config logistic.toml", 6, "prior"),
         ("--site south -o /dev/null", 5, "which is not a file"),
-        ("--site south --receipt history.jsonl", 2, "which exists already"),
+        ("--site south --receipt gossip.toml", 2, "which exists already"),
     ],
 )
 def test_what_cannot_be_forgotten(folder, arguments, code, words):

@@ -62,6 +62,14 @@ def test_a_prior_is_put_in_the_order_of_the_table_and_taken_off():
     refuse("import north.csv -o m.safetensors --site north --prior other.safetensors", 4, "sex")
 
 
+def test_a_table_without_a_coefficient_of_its_prior_is_refused():
+    prior = posterity.Gaussian.from_standard(np.zeros(2), np.eye(2)).named(["age", "sex"])
+    posterity.save(prior, "prior.safetensors")
+    Path("t.csv").write_text("name,estimate,se\nage,1,2\n")
+    line = "import t.csv --prior prior.safetensors --site a -o a.safetensors"
+    refuse(line, 4, "no ['sex'] in 't.csv'; a row for each coefficient; --flat-prior")
+
+
 def test_a_covariance_by_name():
     Path("v.csv").write_text(",bp,age\nbp,0.09,0.01\nage,0.01,0.01\n")
     succeed("import", "north.csv", "--covariance", "v.csv", "-o", "n.safetensors")

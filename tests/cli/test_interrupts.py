@@ -1,6 +1,5 @@
 """Ctrl-C and SIGTERM at any moment of a long command, as a shell sees them."""
 
-import json
 import os
 import random
 import shlex
@@ -108,8 +107,6 @@ def test_signals_at_any_moment(folder):
     )
     assert document("federate", "gossip.toml")["resumed"] > 0
     assert posterity.load("shared.safetensors") == whole.ledger
-    history = [json.loads(line)["site"] for line in Path("history.jsonl").read_text().splitlines()]
-    assert history == [visit.site for visit in whole.trace]
 
 
 GROWING = {

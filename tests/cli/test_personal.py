@@ -250,12 +250,25 @@ def test_sites_far_apart_are_noted_as_told_roughly(folder):
         put(f"{site}.csv", {"x": x, "y": (rng.random(200) < expit(2 * place - 2 + x)).astype(int)})
     line = "federate a.csv b.csv c.csv --target y --model logistic --intercept"
     succeed(*line.split(), "--personal", "intercept=1", "-o", "f.safetensors")
-    assert "tell these errors" in document("show", "f.safetensors")["notes"][0]
+    shown = document("show", "f.safetensors")
+    assert "tell these errors" in shown["notes"][0] and shown["population"]["q"] is None
+    assert "Q =" not in succeed("show", "f.safetensors").stdout
     line = "forget f.safetensors --site a -o g.safetensors --receipt r.safetensors"
     assert call(*line.split()).exit_code == 9  # not exact without refinement
     assert "tell these errors" in document("show", "g.safetensors")["notes"][0]
     told = document("predict", "f.safetensors", "a=a.csv", "-o", "p.csv")["notes"]
     assert any("tell these errors" in note for note in told)
+
+
+def test_sites_that_differ_are_refined_without_saying_again_what_differs(folder):
+    hospitals(60, lambda rng, f: (rng.random(len(f)) < expit(f)).astype(int))
+    sites = "".join(f'{site} = "{site}.csv"\n' for site in SITES)
+    Path("all.toml").write_text(f'[sites]\n{sites}[data]\nlike = "f.safetensors"\n')
+    line = "--model logistic --target y --intercept --personal intercept -o f.safetensors"
+    succeed("federate", *(f"{site}.csv" for site in SITES), *line.split())
+    line = "forget f.safetensors --site h0 --config all.toml -o g.safetensors --receipt r.json"
+    done = document(*line.split())
+    assert done["refined"] and done["distance"] < 1e-3
 
 
 def test_a_model_of_one_set_of_coefficients_has_no_column_of_sites(folder):

@@ -112,12 +112,12 @@ def test_a_student_of_values_is_scored_by_its_t_law(folder):
 def test_a_level_without_an_interval_is_refused(folder):
     for name in ("classes", "label"):
         line = f"predict {name}.safetensors new.npz -o p.csv --level 0.5"
-        refuse(line, 2, f"--level 0.5; {name}.safetensors; no interval; Leave --level out")
+        refuse(line, 2, "--level 0.5; no interval; Leave --level out")
     succeed("predict", "value.safetensors", "new.npz", "-o", "p.csv", "--level", "0.5")
     x = np.column_stack([np.load("new.npy"), [0, 1, 1, 0, 1, 0, 1]])
     np.savez("scored.npz", x=x, columns=["age", "dose", "y"])
     line = "evaluate label.safetensors scored.npz --array x --target y --level 0.5"
-    refuse(line, 2, "--level 0.5; whose scores are of no interval")
+    refuse(line, 2, "--level 0.5; no interval")
 
 
 def test_columns_are_matched_by_their_names(folder):
@@ -185,7 +185,7 @@ def test_a_network_is_averaged_over_draws(folder):
         ("single.safetensors new.npz -o p.csv", 2, "--likelihood"),
         ("single.safetensors new.npz -o p.csv --likelihood categorical", 4, "1 output"),
         ("net.safetensors new.npz -o p.csv --likelihood poisson", 2, "poisson"),
-        ("classes.safetensors new.npz -o p.csv --samples 3 --seed 1", 2, "--samples --seed"),
+        ("classes.safetensors new.npz -o p.csv --samples 3 --seed 1", 2, "--samples"),
         ("classes.safetensors new.npz -o p.csv --samples -1", 2, "--help"),
         ("classes.safetensors wide.npy -o p.csv", 4, "(4, 3); 2 numbers each; wide.npy"),
         ("net.safetensors wide.npy -o p.csv", 4, "(4, 3); wide.npy"),

@@ -502,15 +502,10 @@ def test_evaluation_by_group():
     refuse("evaluate m.safetensors new.csv", 4, "'ill'; --rename ill=NAME")
     refuse("evaluate m.safetensors t.csv --by bed", 4, "'bed'")
     refuse("predict m.safetensors t.csv -o p.csv --rename age=years", 4, "'years'; --rename")
-    refuse("predict m.safetensors t.csv -o p.csv --samples 5", 2, "--samples; no draws")
+    refuse("predict m.safetensors t.csv -o p.csv --samples 5", 2, "--samples for model logistic")
     refuse("predict m.safetensors t.csv -o p.csv --noise-variance 5", 2, "model logistic")
-    x = columns["age"][:, None]
-    np.savez("named.npz", x=x, columns=np.array(["age"]))
-    np.savez("bare.npz", x=x)
-    succeed("predict", "m.safetensors", "named.npz", "-o", "a.csv")
-    succeed("predict", "m.safetensors", "t.csv", "-o", "b.csv")
-    assert Path("a.csv").read_bytes() == Path("b.csv").read_bytes()
-    refuse("predict m.safetensors bare.npz -o p.csv", 4, "without names; `columns`")
+    np.savez("named.npz", x=columns["age"][:, None], columns=np.array(["age"]))
+    refuse("predict m.safetensors named.npz -o p.csv", 5, "'named.npz', arrays; as .csv")
 
 
 def test_a_recipe_and_its_records_travel_with_the_posterior():

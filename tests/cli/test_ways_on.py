@@ -172,6 +172,7 @@ def test_a_number_stands_for_a_missing_value_however_it_is_written(mark, more, t
     succeed(*shlex.split(f"fit u.csv {line} -o u.safetensors"))
     one, other = (posterity.load(f"{name}.safetensors") for name in "tu")
     assert one == other
+    assert any("pass it to predict" in note for note in found["notes"])
     (note,) = (note for note in found["notes"] if "by --missing" in note)
     assert note.startswith("no value in 'x', by --missing: -9 in") and f"-9{mark}00 in" in note
 
@@ -250,3 +251,13 @@ def test_texts_of_a_table_stand_for_false_and_true_of_another(verb, tables):
         succeed(*shlex.split(other.format("t", "t")))
     assert any("nein and ja in 'smoker' are read as 0 and 1" in note for note in found["notes"])
     assert posterity.load("s.safetensors") == posterity.load("t.safetensors")
+
+
+def test_dates_with_points_are_texts_and_a_column_to_leave_out(tables):
+    days = [f"{1 + place % 28:02d}.03.{2019 + place % 2}" for place in range(len(tables))]
+    tables.assign(seen=days).to_csv("t.csv", index=False)
+    line = "fit t.csv --target y --model logistic -o t.safetensors"
+    refuse(line, 5, "columns of texts; 'seen'; '01.03.2019'; --without sex,seen")
+    tables.assign(seen=days).to_csv("t.csv", index=False, sep=";", decimal=",")
+    refuse(line, 5, "columns of texts; 'seen'; --without sex,seen")
+    succeed(*line.split(), "--without", "sex,seen")

@@ -14,6 +14,7 @@ from posterity.inference.federated_effects import (
     with_random_effects,
 )
 from posterity.models import LinearRegression
+from posterity.reporting.population import in_words, population_of
 from posterity.reporting.summary import rows, summarise
 
 
@@ -54,8 +55,31 @@ def test_factors_from_other_spreads_leave_the_sum_as_it_is_and_a_note():
         effects_of(moved)
 
 
-def test_errors_of_sites_that_differ_by_three_of_them_are_known():
-    ledger = federated(apart=0.35).ledger
+def heterogeneity_of_records(count, apart):
+    """Q of the sites' least squares, whose noise variance is one."""
+    rng = np.random.default_rng(7)
+    total = np.zeros((2, 2))
+    linear = np.zeros(2)
+    square = 0.0
+    for _ in range(count):
+        x = np.column_stack([np.ones(60), rng.normal(size=60)])
+        y = apart * x @ rng.normal(size=2) + rng.normal(size=60)
+        total += x.T @ x
+        linear += x.T @ y
+        square += x.T @ y @ np.linalg.solve(x.T @ x, x.T @ y)
+    return square - linear @ np.linalg.solve(total, linear)
+
+
+@pytest.mark.parametrize("apart", [0.0, 0.1, 0.35, 3.0])
+def test_heterogeneity_of_a_federation_is_that_of_the_records_or_is_not_given(apart):
+    ledger = federated(5, apart).ledger
+    found = population_of(ledger, 0.95)
     effects = effects_of(ledger)
-    assert 1.5 < (effects.spread / effects.errors).max() < 5
-    assert caveats_of(ledger) == [] and caveats_of(ledger, hidden=1.0) == [ROUGH]
+    assert found["degrees"] == 8 and all(one["tau"] is not None for one in found["coefficients"])
+    if apart > 0.2:  # factors hide errors below the spread
+        assert (effects.spread > effects.errors.min(0)).any() and caveats_of(ledger) == [ROUGH]
+        assert found["q"] is found["p"] is found["coefficients"][0]["i2"] is None
+        assert "Q =" not in "".join(in_words(found))
+    else:
+        assert caveats_of(ledger) == [] and "Q =" in in_words(found)[0]
+        assert found["q"] == pytest.approx(heterogeneity_of_records(5, apart), rel=0.05)

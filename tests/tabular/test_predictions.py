@@ -98,8 +98,9 @@ def test_the_tables_of_sites_are_a_federation(tables):
 
 def test_columns_that_differ_are_named_or_numbered():
     names = ("intercept", "sex[m]", "sex[x]", "age")
-    assert personal_of(["sex", 3], names) == [1, 2, 3]
-    assert personal_of({"age": 0.5}, names) == {3: 0.5}
+    assert personal_of(["sex", 3], names) == ["sex[m]", "sex[x]", "age"]
+    assert personal_of(["0"], ()) == [0]
+    assert personal_of({"age": 0.5}, names) == {"age": 0.5}
     assert personal_of(None, names) is False
     with pytest.raises(UsageError, match="a column twice"):
         personal_of(["age", "3"], names)

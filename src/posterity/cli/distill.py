@@ -98,7 +98,8 @@ def distillation_of(settings: Settings) -> Distilled:
         names = inputs_of(recipe)[0]
         size = len(names)
         record |= as_provenance(recipe) if like is not None else {}
-    pool, x, more = _pool(settings, names, size, str(path), recipe)
+    facts = {"value": value, "known": sites_in(about.provenance)}
+    pool, x, more = _pool(settings, names, size, str(path), recipe, facts)
     named = {} if pool is None else {str(settings["inputs.file"]): pool.names, str(path): names}
     return Distilled(
         teacher=Independent(posterior, model, x=x),
@@ -143,7 +144,7 @@ def _of_data(settings: Settings) -> Distilled:
         warnings.simplefilter("always", UserWarning)
         teacher = build(chains, run, "sampler")
     sampler = type(teacher.kernel).__name__
-    own = settings, problem.names, int(np.prod(x.shape[1:])), "the data", recipe
+    own = settings, problem.names, int(np.prod(x.shape[1:])), "the data", recipe, {}
     _, pool, notes = _pool(*own, problem.record.get(provenance.TARGET))
     return Distilled(
         teacher=teacher,
@@ -195,10 +196,12 @@ def _pool(
     size: int,
     of: str,
     recipe: Recipe | None,
+    facts: dict[str, Any],
     target: str | None = None,
 ) -> tuple[Table | None, np.ndarray | None, list[str]]:
     """Return the file of inputs, the inputs in the order of the names, and notes. A column of the
-    ``target`` is left out.
+    ``target`` is left out. ``facts`` are the ledger, and what is known of its sites, whose columns
+    have the units of a recipe.
     """
     path = settings.path("inputs.file")
     notes = []
@@ -206,8 +209,7 @@ def _pool(
         return None, None, []
     if recipe is not None:
         target = settings.values.get("model.target")
-        named = {"array": settings["inputs.array"], "target": target}
-        data, notes = table_to_predict(path, recipe, reading_of(settings), **named)
+        data, notes = table_to_predict(path, recipe, reading_of(settings), target=target, **facts)
         pool = Table(inputs_of(recipe, data)[1], None, inputs_of(recipe)[0])
     else:
         pool = read_inputs(path, settings["inputs.array"], known=target, scored=False)

@@ -1,7 +1,5 @@
 """``posterity federate``: simulation of a federation in one process."""
 
-import dataclasses
-import json
 from collections import Counter
 from typing import Any
 
@@ -15,7 +13,6 @@ from posterity.errors import ParameterError
 from posterity.federation import Run
 from posterity.federation.federate import proceed
 from posterity.reporting.cautions import cautions_of_federation, notes_of_federation
-from posterity.runtime.files import write_file
 from posterity.status import Progress
 from posterity.tabular.pooled import check_coefficients, check_columns
 from posterity.tabular.recipe import recipe_in
@@ -75,7 +72,7 @@ def federate(settings: Settings) -> Data:
 
 
 def _written(settings: Settings, job: Federated, run: Run) -> Data:
-    """Write the ledger, and the history if requested; return the report."""
+    """Write the ledger, and return the report."""
     schedule = type(run.schedule).__name__
     steps = run.state.step
     ledger = job.marked(run.ledger)
@@ -94,10 +91,6 @@ def _written(settings: Settings, job: Federated, run: Run) -> Data:
         notes += said(facts)
         notes += notes_of_federation(ledger, recipe, facts)
     written = files.write(ledger, settings.output, "federate", record | of_file)
-    history = settings.path("output.history")
-    if history is not None:
-        lines = (json.dumps(dataclasses.asdict(visit)) + "\n" for visit in run.trace)
-        write_file(history, "".join(lines).encode())
     outcomes = Counter((visit.site, visit.outcome) for visit in run.trace)
     last = {visit.site: visit.residual for visit in run.trace}
     # An ordinal or survival record is several rows of the underlying regression.

@@ -1,31 +1,17 @@
 """Reading and writing of files by commands; each file is read once."""
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from posterity.artifact import Inspection, Posterior, inspect, open_artifact, save
+from posterity.artifact import Inspection, Posterior, inspect, save
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.families import Distribution, ExponentialFamily
 from posterity.ledger import Ledger
-from posterity.runtime.files import check_regular, named
-from posterity.tabular.sites import under
+from posterity.runtime.files import named
+from posterity.tabular.sites import read_any
 from posterity.version import __version__
-
-
-def read_any(path: Path) -> tuple[Any, Inspection]:
-    """Return the value in a file and its inspection; errors as of :func:`posterity.load`.
-
-    Of ``NAME=FILE`` the only site of a ledger has that name.
-    """
-    name, file = named(path)
-    check_regular(file)
-    value, about = open_artifact(file)
-    if name is None or not isinstance(value, Ledger):
-        return value, about
-    return value.renamed(name), dataclasses.replace(about, provenance=under(about.provenance, name))
 
 
 def read(path: Path) -> tuple[Posterior, Inspection]:

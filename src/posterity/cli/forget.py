@@ -18,6 +18,7 @@ from posterity.federation.federate import start
 from posterity.federation.forget import Forgotten
 from posterity.federation.forget import forget as forgotten
 from posterity.ledger import Ledger
+from posterity.models.tables import SPREAD
 from posterity.receipt import Receipt, issue
 from posterity.runtime.files import alongside
 from posterity.runtime.text import count
@@ -159,8 +160,12 @@ def _refined(
     """
     federation = read("federate", {}, Path(settings["config"]))
     settings.check_outputs(*federation.inputs)
+    names = names_in(before)
+    if SPREAD in names and "model.personal" not in federation.values:
+        values = {**federation.values, "model.personal": [*names[SPREAD]]}
+        federation = dataclasses.replace(federation, values=values)
     with federation.named():
-        job = federation_of(federation, names_in(before), (*sites, *before.forgotten))
+        job = federation_of(federation, names, (*sites, *before.forgotten))
     check_model(provenance, job.record)
     run = job.start().with_ledger(before)
     stay = [site for site in run.contributing if site not in sites]

@@ -170,7 +170,7 @@ def read(
         UsageError: for invalid TOML or a value of the wrong kind; it names the key.
         ArtifactError: if the file cannot be read.
     """
-    from posterity.cli.files import check_regular
+    from posterity.runtime.files import check_regular
 
     known = {option.place: option for option in options_of(command)}
     values: dict[str, Any] = {}

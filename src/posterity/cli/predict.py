@@ -24,8 +24,10 @@ def _predicted(settings: Settings, file: Path, inputs: Path, scored: bool) -> tu
     value, about = files.read_any(file)
     like = settings.path("data.like")
     recipe = recipe_in(about.provenance) if like is None else recipe_of(like)
-    of_network = _of_network(settings, value, about, recipe)
-    _check_used(settings, recipe, about)
+    posterior = law_of(value)
+    network = about.kind != "Student" and getattr(posterior, "network_layers", None) is not None
+    _check_used(settings, recipe, network)
+    of_network = _of_network(settings, about, posterior) if network else {}
     with bar("Predicting rows") as moved:
         return about.kind, predicted(
             value,
@@ -46,47 +48,35 @@ def _predicted(settings: Settings, file: Path, inputs: Path, scored: bool) -> tu
         )
 
 
-def _of_network(
-    settings: Settings, value: Any, about: Inspection, recipe: Recipe | None
-) -> dict[str, Any]:
-    """Return the options of predictions by a network; a UsageError if the file has another."""
+def _of_network(settings: Settings, about: Inspection, posterior: Any) -> dict[str, Any]:
+    """Return the options of predictions by a network, of which one output is ambiguous."""
+    import jax
+
     asked = {k: settings[place] for k, place in OF_NETWORKS.items() if place in settings.values}
-    posterior = law_of(value)
-    student = about.kind == "Student"
-    if not student and getattr(posterior, "network_layers", None) is not None:
-        import jax
-
-        if "likelihood" not in asked and posterior.layers.outputs == 1:
-            raise files.no_likelihood(about.path)
-        seed = asked.pop("seed", 0)
-        return asked | {"key": jax.random.key(seed)}
-    if asked and (student or recipe is not None):
-        what = "regression"
-        why = "whose averages are no draws"
-        if student:
-            what = "student"
-            why = "which knows what it predicts"
-        where = f"for the {what} in {about.path!r}, {why}"
-        raise unwanted(f"--{' --'.join(asked)}", where, "none of them: they are of networks alone")
-    return {}
+    if "likelihood" not in asked and posterior.layers.outputs == 1:
+        raise files.no_likelihood(about.path)
+    seed = asked.pop("seed", 0)
+    return asked | {"key": jax.random.key(seed)}
 
 
-def _check_used(settings: Settings, recipe: Recipe | None, about: Inspection) -> None:
+def _check_used(settings: Settings, recipe: Recipe | None, network: bool) -> None:
+    """Raise a UsageError for an option that predictions do not hang on."""
     model = None if recipe is None else recipe.model
     what = "a file without a recipe" if recipe is None else f"model {model}"
     of = {"times": "survival", "model.noise_variance": "linear"}
     for place in settings.values:
-        if (place.startswith("data.") and recipe is None) or of.get(place, model) != model:
+        unread = place.startswith("data.") and recipe is None
+        foreign = place in OF_NETWORKS.values() and not network
+        if unread or foreign or of.get(place, model) != model:
             expected = "options that the predictions hang on"
             raise unwanted(settings.flag(place), f"for {what}", expected)
 
 
-def _check_level(settings: Settings, has_interval: bool, file: Path, what: str) -> None:
+def _check_level(settings: Settings, has_interval: bool) -> None:
     """Raise a UsageError if a probability of intervals was passed, and the result has none."""
     if "level" in settings.values and not has_interval:
-        where = f"for '{file}', whose {what} no interval"
-        expected = "the probability of an interval that the result has"
-        raise unwanted(f"--level {settings['level']:g}", where, expected)
+        level = f"--level {settings['level']:g}"
+        raise unwanted(level, "for a result of no interval", "the probability of one")
 
 
 # --- commands ------------------------------------------------------------------------------------
@@ -109,8 +99,7 @@ def predict(settings: Settings) -> Data:
     (file, inputs), output = settings.arguments(*WANTED), settings.output
     files.check_ending(output, FORMATS)
     kind, found = _predicted(settings, file, inputs, scored=False)
-    has_interval = any("low" in name.split("_") for name in found.parts)
-    _check_level(settings, has_interval, file, "predictions have")
+    _check_level(settings, any("low" in name.split("_") for name in found.parts))
     keep = {name: texts_of(inputs, name) for name in settings["keep"] or ()}
     found.write(output, keep)
     kept = found.kept
@@ -164,7 +153,7 @@ def evaluate(settings: Settings) -> Data:
     kind, found = _predicted(settings, file, inputs, scored=True)
     labels = None if by is None else texts_of(inputs, by)
     whole, groups = found.scores(settings["level"], labels)
-    _check_level(settings, "coverage" in whole, file, "scores are of")
+    _check_level(settings, "coverage" in whole)
     return {
         "file": file,
         "kind": kind,

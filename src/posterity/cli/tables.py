@@ -74,6 +74,10 @@ def import_(settings: Settings) -> Data:
         called = result.names
         if before is not None:
             own = names.names_of(result)
+            lacks = [one for one in names.names_of(before).get("", ()) if one not in called]
+            found = f"no {names.some(lacks)} in '{table}', which the prior '{prior}' has"
+            fix = "Add them; or pass --flat-prior in place of --prior, and fuse --personal."
+            StructureError.check((lacks, found, "a row for each coefficient", fix))
             before = names.in_order(before, own, f"the prior '{prior}'", str(site))
             alone = covariance is None and before.gaussian and not before.diagonal
             found = (

@@ -10,6 +10,7 @@ from posterity.cli.streams import Data, verb
 from posterity.errors import LedgerError
 from posterity.receipt import Receipt, Verification
 from posterity.receipt import verify as verified
+from posterity.runtime.files import check_regular
 
 
 def _report(data: Data) -> str:
@@ -30,7 +31,7 @@ def verify(settings: Settings) -> Data:
 
 
 def _receipt(path: Path, before: Path, after: Path) -> Data:
-    files.check_regular(path)
+    check_regular(path)
     receipt = Receipt.load(path)
     verification = verified(receipt, files.read_ledger(before)[0], files.read_ledger(after)[0])
     names = ", ".join(receipt.sites)
@@ -50,7 +51,7 @@ def _audit(path: Path, federation: Path, since: Path | None) -> Data:
     from posterity.engine.audit import audit_certificate, audit_log
 
     for file in filter(None, (path, federation, since)):
-        files.check_regular(file)
+        check_regular(file)
     terms = deployment.read_terms(federation)
     content = path.read_bytes()
     try:

@@ -24,12 +24,12 @@ TAKEN_AS_IT_IS = (
 )
 """Note on a federation whose sites' own Gaussians cannot be recovered."""
 ROUGH = (
-    "where sites differ by many times their own errors, or some were forgotten without refinement, "
-    "a federation's factors tell these errors, Q and the deviations of known sites only roughly: "
-    "--tolerance 1e-5, or refinement, makes them exact"
+    "where sites differ by more than their own errors, or some were forgotten without refinement, "
+    "a federation's factors tell these errors and the deviations of known sites only roughly, and "
+    "no Q, p or I² is given: posterity fuse --personal, of sites' own fits, has them"
 )
-"""Note on a federation whose sites' own errors are less than a share of the spread, or whose
-factors may have been found beside those of sites that are forgotten."""
+"""Note on a federation whose sites' own errors are less than the spread, or whose factors may have
+been found beside those of sites that are forgotten."""
 
 
 def is_pooled(posterior: Any) -> bool:
@@ -88,11 +88,12 @@ def effects_at(prior: Any, posterior: Any, factors: Mapping[str, Any], own: Any)
     return Effects(RandomEffects(laws), found)
 
 
-def caveats_of(value: Any, hidden: float = 5.0) -> list[str]:
+def caveats_of(value: Any, hidden: float = 1.0) -> list[str]:
     """Return notes on what a federation's ledger does not tell of sites that differ.
 
     A factor tells the errors of its site roughly if a spread is more than ``hidden`` of them: by
-    the default tolerance of a federation they were up to a fifth off at seven, three fifths at ten.
+    the default tolerance of a federation Q was up to 5 % off at one, a sixth at two, a third at
+    four, and tenfold at a hundred.
     """
     if not isinstance(value, Ledger) or not taken_as_it_is(value):
         return []

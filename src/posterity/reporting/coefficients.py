@@ -23,7 +23,6 @@ from posterity.reporting.markup import (
     behind,
     digits,
     embedded,
-    listed,
     named,
     paragraph,
     shown,
@@ -35,7 +34,7 @@ from posterity.reporting.markup import (
 from posterity.reporting.summary import Row, Summary, summarise
 from posterity.reporting.summary.rows import cavity, influences_of
 from posterity.reporting.words import Effect, effect_of
-from posterity.runtime.text import count
+from posterity.runtime.text import count, listed
 
 NATIVE = (Gaussian, DiagonalGaussian, Gamma, Beta, Dirichlet)
 """Families whose quantiles the page computes."""
@@ -90,16 +89,10 @@ def estimates_of(ledger: Ledger, whole: Summary, chosen: Sequence[str]) -> Estim
     return Estimates(whole, ledger, factors, own, pulls, nats)
 
 
-def learnt(ends: Any, before: Any) -> Any:
-    """Return whether each interval differs from the prior's by a hundredth of its length."""
-    moved = np.maximum(abs(ends[0] - before[0]), abs(ends[1] - before[1]))
-    return moved > 0.01 * (before[1] - before[0])
-
-
 def _silent(row: Row, prior: Row) -> bool:
-    """Return whether a number's interval is the prior's."""
-    known = np.isfinite([row.low, row.high, prior.low, prior.high]).all()
-    return bool(known and not learnt((row.low, row.high), (prior.low, prior.high)))
+    """Return whether a number's interval is the prior's, up to a hundredth of its length."""
+    moved = max(abs(row.low - prior.low), abs(row.high - prior.high))
+    return moved <= 0.01 * (prior.high - prior.low) < np.inf
 
 
 def _left(ledger: Ledger, name: str, factor: Any) -> Any:

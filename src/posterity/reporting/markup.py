@@ -143,18 +143,6 @@ def signed(value: float | None) -> str:
     return sign + shown(value, 3)
 
 
-def listed(names: Sequence[str], most: int = 5) -> str:
-    """Return names in a sentence.
-
-    >>> listed(["a", "b", "c"])
-    'a, b and c'
-    """
-    names = list(names)
-    if len(names) > most:
-        names = [*names[: most - 1], f"{len(names) - most + 1:,} more"]
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
-
-
 def capital(text: str) -> str:
     """Return the text with a capital letter."""
     return text[:1].upper() + text[1:]

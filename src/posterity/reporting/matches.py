@@ -1,6 +1,5 @@
 """Strengths of matches by site and component."""
 
-import dataclasses
 import enum
 
 import numpy as np
@@ -34,47 +33,22 @@ MEANING = {
 """Descriptions of the kinds in the legend's order; nats are the cost of the next best match."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Matches:
-    """A table of sites (rows) by fused components (columns).
-
-    ``kinds`` is the kind of each cell.
-    """
-
-    alignment: Alignment
-    kinds: Int[Array, "sites g"]
-
-    @property
-    def sites(self) -> list[str]:
-        """Names of the rows."""
-        return list(self.alignment.matching)
-
-    def members(self, row: int) -> dict[int, list[int]]:
-        """Return one site's components by the fused component that they are matched to."""
-        members: dict[int, list[int]] = {}
-        for local, fused in enumerate(self.alignment.matching[self.sites[row]]):
-            members.setdefault(int(fused), []).append(local)
-        members.pop(-1, None)
-        return members
-
-
-def read(alignment: Alignment) -> Matches:
-    """Return the table of a plate's matching.
+def kinds_of(alignment: Alignment) -> Int[Array, "sites g"]:
+    """Return the kind of each cell of a plate's matching, of sites (rows) by fused components.
 
     A fused component with a single holder has no match. Its strength is shown where it is known,
     since it measures how certain it is that no other site has the component.
     """
     labels = list(alignment.matching.values())
-    rows = len(alignment.matching)
-    site = np.repeat(np.arange(rows), list(map(len, labels)))
+    site = np.repeat(np.arange(len(labels)), list(map(len, labels)))
     label = np.concatenate(labels)
     margins = [np.asarray(alignment.margins[name], float) for name in alignment.matching]
     used = label >= 0
-    kinds = np.full((rows, alignment.components), Kind.ABSENT, dtype=np.int8)
+    kinds = np.full((len(labels), alignment.components), Kind.ABSENT, dtype=np.int8)
     np.maximum.at(kinds, (site[used], label[used]), _kind(np.concatenate(margins)[used]))
     alone = (kinds > Kind.ABSENT).sum(0) == 1
     kinds[:, alone] = np.where(kinds == Kind.UNKNOWN, Kind.ALONE, kinds)[:, alone]
-    return Matches(alignment, kinds)
+    return kinds
 
 
 def _kind(margin: Float[Array, " n"], firm: float = 10.0) -> Int[Array, " n"]:

@@ -27,7 +27,6 @@ from posterity.reporting.markup import (
     capital,
     escaped,
     join,
-    listed,
     paragraph,
     table,
     tag,
@@ -37,10 +36,10 @@ from posterity.reporting.sources import Source, Subjects, known_records, subject
 from posterity.reporting.summary import Summary, summarise
 from posterity.reporting.words import effects_of
 from posterity.runtime.files import write_file
-from posterity.runtime.text import count
+from posterity.runtime.text import count, listed
 from posterity.tabular.reading import PLAIN, Reading
 from posterity.tabular.records import columns_of_student, is_student
-from posterity.tabular.sites import said, sites_in
+from posterity.tabular.sites import said
 from posterity.version import __version__
 
 __all__ = ["Report", "report"]
@@ -182,7 +181,8 @@ class _Page:
             return self.add(prefix + title, parts)
 
         if recipe is not None:
-            told = [f"{line}." for line in said(sites_in(source.provenance))]
+            records = known_records([source, *self.subjects.inputs])
+            told = [f"{line}." for line in said(records)]
             self.about += [line for line in recipe.describe() + told if line not in self.about]
         if source.kind == "Distillation":
             add("distance from its teacher", verbs.distillation(value))
@@ -220,7 +220,7 @@ class _Page:
             add("estimates of the population", coefficients.section(Estimates(summary), effects))
             add("sites about the population", section(population))
         elif isinstance(posterior, Ledger) and posterior.sites and summary.proper:
-            self.short += sites.in_short(posterior, summary)
+            self.short += sites.in_short(posterior)
             chosen = sites.shown_sites(posterior, summary)
             estimates = coefficients.estimates_of(posterior, summary, chosen)
             add("estimates by site", coefficients.section(estimates, effects))
@@ -250,8 +250,6 @@ class _Page:
         own = set(posterior.sites if isinstance(posterior, Ledger) else ())
         if isinstance(posterior, Ledger):
             facts.append(("Sites", f"{len(posterior.sites):,}"))
-            if posterior.forgotten:
-                facts.append(("Forgotten", f"{len(posterior.forgotten):,}"))
         count = sum(one.get("records", 0) for one in records.values())
         if count:
             known = {site for site, one in records.items() if "records" in one}
@@ -260,8 +258,6 @@ class _Page:
         if summary.size:
             regression = source.recipe is not None
             facts.append(("Coefficients" if regression else "Numbers", f"{summary.size:,}"))
-        if summary.layers:
-            facts.append(("Weights", f"{sum(one.weights for one in summary.layers):,}"))
         facts += [("Family", summary.family), ("Intervals", f"{100 * self.level:g} %")]
 
     def _judged(self, path: Path) -> None:

@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Any
 
 from posterity.families.marginals import Table
-from posterity.inference.federated_effects import effects_of, with_random_effects
+from posterity.inference.federated_effects import caveats_of, effects_of, with_random_effects
 from posterity.inference.population import BLOCKS
 from posterity.inference.random_effects import Effects, RandomEffects
 from posterity.ledger import Ledger
@@ -16,11 +16,20 @@ from posterity.runtime.text import count
 
 
 def population_of(value: Any, level: float) -> dict[str, Any] | None:
-    """Return :func:`described` of a ledger whose sites differ; None for anything else."""
+    """Return :func:`described` of a ledger whose sites differ, without Q, p and I² if a
+    federation's factors tell these only roughly; None for anything else.
+    """
     ledger = with_random_effects(value)
     if not isinstance(ledger, Ledger) or not isinstance(ledger.prior, RandomEffects):
         return None
-    return described(effects_of(ledger), level) if ledger.sites else None
+    if not ledger.sites:
+        return None
+    found = described(effects_of(ledger), level)
+    if caveats_of(value):
+        found |= {"q": None, "p": None}
+        for one in found["coefficients"]:
+            one["i2"] = None
+    return found
 
 
 def tables_of(value: Any, tables: Sequence[Table]) -> tuple[Table, ...]:
@@ -85,15 +94,17 @@ def _known(value: float | None) -> float | None:
 
 
 def in_words(population: Mapping[str, Any]) -> list[str]:
-    """Return a sentence on Q, and one on each coefficient: its mean, its spread, a new site's."""
+    """Return a sentence on Q, if known, and one on each coefficient: mean, spread, a new site."""
     share = f"{100 * population['level']:g} %"
-    lines = ["No two sites know a common coefficient, so none tells how far sites differ."]
-    if population["p"] is not None:
-        lines = [
+    lines = []
+    if not population["degrees"]:
+        lines.append("No two sites know a common coefficient, so none tells how far sites differ.")
+    elif population["q"] is not None:
+        lines.append(
             f"Sites' estimates differ by Q = {population['q']:.4g} on "
             f"{count(population['degrees'], 'degree')} of freedom "
             f"(p = {population['p']:.2g} if sites were alike)."
-        ]
+        )
     for row in population["coefficients"]:
         line = (
             f"{row['name']} is {row['mean']:.4g} in the population ({share} from "

@@ -10,7 +10,6 @@ from posterity.reporting.layout import LAYOUT
 from posterity.reporting.markup import (
     Markup,
     bullets,
-    listed,
     named,
     paragraph,
     scrolling,
@@ -20,7 +19,7 @@ from posterity.reporting.markup import (
     tag,
 )
 from posterity.reporting.summary import Summary
-from posterity.runtime.text import count
+from posterity.runtime.text import count, listed
 
 
 def shown_sites(ledger: Ledger, summary: Summary) -> list[str]:
@@ -119,20 +118,11 @@ def components(summary: Summary) -> list[Markup]:
     return parts
 
 
-def in_short(ledger: Ledger, summary: Summary) -> list[str]:
+def in_short(ledger: Ledger) -> list[str]:
     """Return sentences that summarise a ledger."""
     lines = []
-    sites = [site for site in summary.sites if site.nats is not None]
-    if sites:
-        first = max(sites, key=lambda site: site.nats or 0.0)
-        lines.append(f"Most information comes from {first.name}: {shown(first.nats)} nats.")
     if ledger.forgotten:
-        gone = listed(ledger.forgotten)
-        verb = "was" if len(ledger.forgotten) == 1 else "were"
-        lines.append(f"{gone} {verb} forgotten: their contributions were subtracted.")
-    unknown = [site.name for site in summary.sites if site.why not in ("", "forgotten")]
-    if unknown:
-        lines.append(f"Without {listed(unknown)} there would be no posterior.")
+        lines.append(f"Forgotten, and subtracted: {listed(ledger.forgotten)}.")
     lines.append(
         "Every contribution is marked as computed from its own site's data alone, so that a site "
         "can be removed exactly."

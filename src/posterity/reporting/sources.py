@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from posterity.artifact import Inspection, digest, open_artifact
+from posterity.artifact import Inspection, digest
 from posterity.artifact.many import Alone, name_of
 from posterity.artifact.provenance import PERSONAL
 from posterity.errors import ArtifactError, StructureError, UsageError
@@ -20,7 +20,7 @@ from posterity.ledger import Ledger
 from posterity.receipt import Receipt
 from posterity.runtime.files import check_regular, named
 from posterity.tabular.recipe import Recipe, recipe_in
-from posterity.tabular.sites import sites_in, under
+from posterity.tabular.sites import read_any, sites_in
 
 OF_FUSE = ("rule", "divergence", "matching", "components", "absorb")
 """Options of a fusion that its file stores."""
@@ -92,10 +92,7 @@ def read(source: object) -> Source:
             start = file.read(1)
         if start == b"{":
             return Source(name, Receipt.load(path))
-        value, about = open_artifact(path)
-        if site is not None and isinstance(value, Ledger):
-            value = value.renamed(site)
-            about = dataclasses.replace(about, provenance=under(about.provenance, site))
+        value, about = read_any(source)
         if isinstance(value, dict) and "ledger" in value and "federate" in about.provenance:
             return _checkpoint(path, value, about)
     kind = type(value).__name__
@@ -226,10 +223,8 @@ def _fused(inputs: Sequence[Source], result: Source | None) -> tuple[Source, lis
     options: dict[str, Any] = {key: kept[key] for key in OF_FUSE if key in kept}
     if PERSONAL in kept:
         options = {"personal": json.loads(kept[PERSONAL])}
-    if "components" in options:
-        options["components"] = int(options["components"])
-    if "absorb" in options:
-        options["absorb"] = options["absorb"] == "true"
+    for key in options.keys() & {"components", "absorb"}:
+        options[key] = json.loads(options[key])
     start = "weight "
     weights = {k.removeprefix(start): float(v) for k, v in kept.items() if k.startswith(start)}
     if weights:

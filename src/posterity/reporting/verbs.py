@@ -20,8 +20,7 @@ from posterity.reporting.markup import (
     table,
     tag,
 )
-from posterity.reporting.matches import MEANING, Kind
-from posterity.reporting.matches import read as read_matches
+from posterity.reporting.matches import MEANING, Kind, kinds_of
 from posterity.reporting.sites import legend, matrix
 from posterity.reporting.sources import Source
 from posterity.runtime.text import count
@@ -30,13 +29,7 @@ from posterity.status import Status
 
 def status(what: str, found: Status) -> Markup:
     """Return a sentence on whether a result is reliable."""
-    text = f"{what} has {found.state}"
-    if math.isfinite(found.left):
-        text += f": {shown(found.left, 2)} nats are left, {shown(found.tolerance, 2)} are allowed"
-    elif not found.converged:
-        text += ": how far it is from the optimum is not known"
-    reasons = "".join(f" {capital(reason)}." for reason in found.reasons)
-    return paragraph(f"{text}.{reasons}", class_="note good" if found.converged else "note")
+    return paragraph(f"{what} has {found}.", class_="note good" if found.converged else "note")
 
 
 def fusion(result: Any) -> list[Markup]:
@@ -61,21 +54,20 @@ def fusion(result: Any) -> list[Markup]:
 
 
 def _plate(plate: Any, scale: Any) -> list[Markup]:
-    matches = read_matches(plate)
+    kinds_of_cells = kinds_of(plate)
     columns = range(min(plate.components, LAYOUT.cells))
     rows = []
     listing = []
-    for place, site in enumerate(matches.sites):
-        members = matches.members(place)
+    for place, (site, labels) in enumerate(plate.matching.items()):
         margins = np.asarray(plate.margins[site], float)
-        for local, fused in enumerate(plate.matching[site]):
+        for local, fused in enumerate(labels):
             listing.append([site, local, None if fused < 0 else int(fused), margins[local]])
         if place >= LAYOUT.cells:
             continue
         cells = []
         for column in columns:
-            kind = Kind(matches.kinds[place, column])
-            own = members.get(column, [])
+            kind = Kind(kinds_of_cells[place, column])
+            own = [local for local, fused in enumerate(labels) if fused == column]
             margin = min((margins[k] for k in own), default=math.nan)
             numbers = ", ".join(map(str, own))
             told = f"{site}, fused component {column}: {MEANING[kind].split(':')[0]}"
@@ -84,10 +76,10 @@ def _plate(plate: Any, scale: Any) -> list[Markup]:
                 told += f"; the next best match is {shown(margin)} nats worse"
             cells.append(tag("td", numbers or "·", class_=kind.name.lower(), data_tip=told))
         rows.append(tag("tr", tag("th", site, scope="row"), *cells))
-    kinds = set(np.unique(matches.kinds).tolist())
+    kinds = set(np.unique(kinds_of_cells).tolist())
     keys = {kind.name.lower(): text for kind, text in MEANING.items() if kind in kinds}
-    caption = f"{count(len(matches.sites), 'site')}, {plate.components} fused components"
-    if len(matches.sites) > LAYOUT.cells or plate.components > LAYOUT.cells:
+    caption = f"{count(len(plate.matching), 'site')}, {plate.components} fused components"
+    if len(plate.matching) > LAYOUT.cells or plate.components > LAYOUT.cells:
         caption += f"; the first {len(rows)} sites and {len(columns)} components are shown"
     headers = ["Site", "Its component", "Fused component", "Margin in nats"]
     numbers = table("Every match", headers, listing)

@@ -23,10 +23,6 @@ _SILENT = (
     f"{FINITE}, and says how far out they lie, so that fused in one shot these records may hardly "
     "count: federate, or pass a smaller --prior-sd at every site"
 )
-_TOLD_APART = (
-    "the columns separate the classes perfectly: only the prior keeps coefficients finite, and a "
-    "Gaussian is a rough approximation of this posterior"
-)
 
 
 def notes_of_prior(
@@ -82,35 +78,12 @@ def cautions(
         yield from notes_of_skewness(names, posterior.covariance, third)
     targets = y.reshape(len(y), -1)
     label = targets[:, 0]
-    found = [*_of_target(recipe, x, targets, posterior.mean, alike)]
-    yield from found
-    if not found and recipe.model in (*LABELS, *COUNTS, "survival"):
+    lacking = [*notes_of_levels(recipe, x, label, alike)]
+    yield from lacking
+    if not lacking and recipe.model in (*LABELS, *COUNTS, "survival"):
         yield from notes_of_separation(recipe, names, x, label)
     if recipe.model == "poisson" and not recipe.robust:
         yield from notes_of_dispersion(x, targets, posterior.mean)
-
-
-def _of_target(
-    recipe: Recipe, x: np.ndarray, targets: np.ndarray, mean: np.ndarray, alike: str
-) -> Iterator[str]:
-    """Yield notes on targets (n, k) of one kind, levels without a record, and complete separation;
-    of labels with an offset or weights, the second column is the offset.
-    """
-    y: Any = targets[:, 0]
-    none = [*notes_of_levels(recipe, x, y, alike)]
-    yield from none
-    if none:
-        return
-    told = False
-    if recipe.model == "multinomial":
-        size = len(recipe.inputs())
-        odds = x[:, :size] @ mean.reshape(-1, size).T
-        told = (np.insert(odds, 0, 0.0, axis=1).argmax(1) == y).all()
-    if recipe.model == "logistic":
-        predictor = x @ mean + targets[:, 1:2].sum(1)
-        told = (np.where(y > 0, 1.0, -1.0) * predictor > 0).all()
-    if told:
-        yield _TOLD_APART
 
 
 def notes_of_levels(recipe: Recipe, x: np.ndarray, y: np.ndarray, alike: str) -> Iterator[str]:
@@ -211,11 +184,10 @@ def notes_of_clusters(
             f": by them the standard deviation of {names[worst]!r} is {ratio[worst]:.2g} times as "
             "large"
         )
-        alone = ", and name it in no other option" if column in (recipe.columns or ()) else ""
         yield (
             f"values of {column!r} recur: if records of one value are of one "
             f"patient or unit, they are no independent records{much if far else ''}; pass "
-            f"{typed('--cluster', column)} at every site{alone}"
+            f"{typed('--cluster', column)} at every site, and name it in no other option"
         )
 
 

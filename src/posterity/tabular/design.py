@@ -18,7 +18,9 @@ from posterity.tabular.options import (
 )
 from posterity.tabular.reading import PLAIN, Reading
 from posterity.tabular.recipe import Recipe
+from posterity.tabular.records import CONSTANT
 from posterity.tabular.rows import Design, in_rows, of_trials
+from posterity.tabular.tables.numbers import value_of
 from posterity.tabular.tables.reader import Cells, table_error
 from posterity.tabular.values import (
     LOGICAL,
@@ -137,14 +139,9 @@ def _with_weight(cells: Cells, place: int | None) -> np.ndarray:
     if place is None:
         return np.arange(len(cells.rows))
 
-    def is_zero(text: str) -> bool:
-        number = LOGICAL.get(text.strip().upper(), text)
-        try:
-            return float(number.replace(",", ".")) == 0
-        except ValueError:
-            return False
-
-    return np.flatnonzero([not is_zero(row[place]) for row in cells.rows])
+    texts = [row[place] for row in cells.rows]
+    weights = [value_of(LOGICAL.get(text.strip().upper(), text)) for text in texts]
+    return np.flatnonzero([weight != 0 for weight in weights])
 
 
 def _notes_of_constants(
@@ -155,7 +152,7 @@ def _notes_of_constants(
     level = [n for n, c in zip(names, columns, strict=True) if n not in ones and np.ptp(c) == 0]
     if not level or not ones:
         return []
-    return [f"constant in all records: {some(level)}; only the prior determines these coefficients"]
+    return [CONSTANT.format(some(level))]
 
 
 def covariates(recipe: Recipe, data: Design) -> np.ndarray:

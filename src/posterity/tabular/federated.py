@@ -15,7 +15,7 @@ from posterity.models import PredictorModel
 from posterity.models.sandwich import sandwiched, slopes_of_groups
 from posterity.models.tables import SPREAD, by_column, columns_of, with_columns
 from posterity.tabular.fitting import prior_of
-from posterity.tabular.multicentre import Columns, personal_of, places_of
+from posterity.tabular.multicentre import Columns, differing, personal_of
 from posterity.tabular.pooled import spreads_of
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.reconcile import prior_digest
@@ -115,11 +115,10 @@ def arranged(
     prior = with_columns(ordered(prior, order, "the prior", "the records"), names)
     if recipe and given and not recipe.own:
         recipe = dataclasses.replace(recipe, prior_sd={}, prior=prior_digest(prior))
-    places = personal_of(personal, names)
+    chosen = personal_of(personal, names)
     if SPREAD in names_in(prior):  # one spread for each column that differs between sites
-        apart = places_of(places, len(names))
-        spreads = tuple(name for place, name in enumerate(names) if place in apart)
+        spreads = differing(chosen, names)
         prior = ordered(prior, {SPREAD: spreads}, "the prior", "model.personal")
     elif recipe is not None:
-        places = spreads_of(places, recipe, names)
-    return Arranged(columns.data, names, prior, places, recipe, columns.notes)
+        chosen = spreads_of(chosen, recipe, names)
+    return Arranged(columns.data, names, prior, chosen, recipe, columns.notes)

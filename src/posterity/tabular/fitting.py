@@ -46,6 +46,8 @@ from posterity.tabular.sites import NOTES, as_provenance, listed
 from posterity.tabular.tables.reader import Cells, read_cells
 from posterity.version import __version__
 
+CODES = "--missing is not kept in the file: pass it to predict and evaluate, too"
+"""Note on codes of missing values, which differ between tables."""
 _VERSIONS = f"posterity {__version__}, numpy {np.__version__}"
 
 
@@ -249,7 +251,8 @@ def prepared(
     data = design(cells, own, reading, empty=empty)
     named = [name for name in recipe.columns or () if not NAMED.fullmatch(name)]
     suspects = {name: one for name, one in data.suspects.items() if name not in named}
-    return data._replace(cautions=(*left, *data.cautions), suspects=suspects), own
+    notes = (*data.notes, *[CODES] * bool(reading.missing))
+    return data._replace(notes=notes, cautions=(*left, *data.cautions), suspects=suspects), own
 
 
 def _regression(

@@ -16,7 +16,7 @@ from posterity.federation.remaining import reports_of
 from posterity.ledger import Ledger
 from posterity.status import ProgressCallback
 from posterity.tabular.fitting import Fit, fit, records_of
-from posterity.tabular.reading import PLAIN, Reading, column_named
+from posterity.tabular.reading import PLAIN, Reading
 from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.sites import as_provenance, sites_in
 from posterity.tabular.tables.reader import Cells, as_level
@@ -118,8 +118,7 @@ def _leaving(cells: Cells, values: Mapping[str, Collection[str]]) -> list[bool]:
     leave = [True] * len(cells.rows)
     own = {}
     for name, wanted in values.items():
-        place = cells.header.index(column_named(name, cells))
-        own[name] = [as_level(row[place]) for row in cells.rows]
+        own[name] = [*map(as_level, cells.column(name))]
         leave = [one and text in wanted for one, text in zip(leave, own[name], strict=True)]
     for name, wanted in values.items():
         there = {text for text, one in zip(own[name], leave, strict=True) if one}

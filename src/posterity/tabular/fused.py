@@ -237,13 +237,7 @@ def _columns(personal: "Columns", sites: Sequence[Alone], inputs: Inputs) -> Any
     found = "--personal with files whose sites differ already (--own, --personal)"
     UsageError.check((differ, found, "the files of posterity fit, without --own"))
     each = (names_of(law).get("", ()) for law in laws)
-    names = tuple(dict.fromkeys(name for own in each for name in own))
-    places = personal_of(personal, names)
-    if places is True or not names:
-        return places
-    if isinstance(places, Mapping):
-        return {names[place]: expected for place, expected in places.items()}
-    return [names[place] if place < len(names) else place for place in places]
+    return personal_of(personal, tuple(dict.fromkeys(name for own in each for name in own)))
 
 
 def distance_of_pooled(fusion: Fusion, inputs: Inputs) -> Distance:

@@ -103,8 +103,7 @@ def sites_of(
             whose = "all sites" if len(stay) == len(designs) else "the sites that stay"
             pooled = len(stay) > 1 and (estimate or recipe.model != "linear")
             names = names or next(iter(designs.values())).names
-            places = places_of(personal_of(personal, names), len(names))
-            apart = {names[place] for place in places if place < len(names)}
+            apart = differing(personal_of(personal, names), names)
             spread, more = _spread(recipe, stay, whose, apart, estimate)
             notes += more
         recipe = recipe.replaced(**{recipe.spread: spread})
@@ -232,31 +231,33 @@ def _copies(designs: Mapping[str, Design]) -> Iterator[str]:
 
 
 def personal_of(columns: Columns, names: Sequence[str]) -> Any:
-    """Return the argument ``personal`` of :func:`posterity.federate`, with columns' numbers instead
-    of names. A column of texts stands for the columns of all its levels.
+    """Return the argument ``personal`` of :func:`posterity.federate` by the ``names`` of
+    coefficients; by number, if they have none. A column of texts stands for those of its levels.
 
     Raises a UsageError for a column that is none of the ``names``, or that occurs twice.
     """
     if columns is None or isinstance(columns, bool):
         return bool(columns)
-    places: dict[int, Any] = {}
+    chosen: dict[str | int, Any] = {}
     for given in columns:
         column = clean(str(given))
-        own = [place for place, n in enumerate(names) if column in (n, n.partition("[")[0])]
-        if not own and not column.isdecimal():
+        own: list[Any] = [n for n in names if column in (n, n.partition("[")[0])]
+        if not own and column.isdecimal():
+            place = int(column)
+            own = [names[place] if place < len(names) else place]
+        if not own:
             raise no_coefficient(f"a column {column!r} in model.personal", names)
-        own = own or [int(column)]
-        if places.keys() & set(own):
+        if chosen.keys() & {*own}:
             raise UsageError(
                 found=f"a column twice in model.personal: {some(list(map(str, columns)))}",
                 expected="each column once, by its name or its number",
             )
-        places |= dict.fromkeys(own, given)
+        chosen |= dict.fromkeys(own, given)
     if isinstance(columns, Mapping):
-        return {place: columns[str(given)] for place, given in places.items()}
-    return list(places)
+        return {name: columns[str(given)] for name, given in chosen.items()}
+    return list(chosen)
 
 
-def places_of(personal: Any, count: int) -> Sequence[int]:
-    """Return the places, of ``count`` coefficients, of those that differ between sites."""
-    return range(count * personal) if isinstance(personal, bool) else [*personal]
+def differing(personal: Any, names: Sequence[str]) -> tuple[str, ...]:
+    """Return those of the names of coefficients that differ between sites, by ``personal``."""
+    return tuple(name for name in names if personal is True or (personal and name in personal))

@@ -28,6 +28,7 @@ from posterity.inference.population import (
 from posterity.inference.random_effects import RandomEffects
 from posterity.ledger import Ledger
 from posterity.models.personal import SPREADS
+from posterity.tabular.multicentre import differing
 from posterity.tabular.options import COUNTS, INTERCEPT, USUAL_SD
 from posterity.tabular.predict import covariance_of, gaussians, log_predictive, predict, spread_in
 from posterity.tabular.recipe import Recipe
@@ -71,31 +72,22 @@ def _coefficients_of(law: Any) -> Gaussian | None:
     return law if law.gaussian and not law.diagonal else None
 
 
-def spreads_of(
-    personal: bool | Sequence[int] | Mapping[int, float], recipe: Recipe, names: Sequence[str]
-) -> bool | Sequence[int] | Mapping[int, float]:
+def spreads_of(personal: Any, recipe: Recipe, names: Sequence[str]) -> Any:
     """Return the argument ``personal`` of :func:`posterity.federate`, with the prior median of the
     spread of an intercept, or log hazard, whose prior deviation is the default's.
 
     It is that of other coefficients: an intercept's prior is wide since it is the predictor where
     all columns are 0, not since sites differ more in it.
     """
-    if isinstance(personal, Mapping) or recipe.prior is not None:
+    sd = recipe.prior_sd
+    chosen = differing(personal, names)
+    ones = (INTERCEPT, *recipe.baseline)
+    wide = [name for name in chosen if name in ones and sd.get(name) == USUAL_SD[INTERCEPT]]
+    if isinstance(personal, Mapping) or recipe.prior is not None or not wide:
         return personal
-    places = range(len(names) * personal) if isinstance(personal, bool) else personal
-    known = dict(enumerate(names))  # unknown places are refused later
-    wide = [recipe.prior_sd.get(known.get(place, "")) for place in places]
-    usual = [
-        known.get(place) in (INTERCEPT, *recipe.baseline) and own == USUAL_SD[INTERCEPT]
-        for place, own in zip(places, wide, strict=True)
-    ]
-    if not any(usual):
-        return personal
-    others = recipe.prior_sd.get("", 1.0)
-    return {
-        place: SPREADS.typical * (USUAL_SD[""] if intercept else own or others)
-        for place, own, intercept in zip(places, wide, usual, strict=True)
-    }
+    others = sd.get("", 1.0)
+    usual = {name: sd.get(name, others) for name in chosen} | dict.fromkeys(wide, USUAL_SD[""])
+    return {name: SPREADS.typical * own for name, own in usual.items()}
 
 
 def site_coefficients(

@@ -25,7 +25,7 @@ from posterity.tabular.fitting import records_of
 from posterity.tabular.multicentre import with_labels
 from posterity.tabular.options import COUNTS
 from posterity.tabular.pooled import known_sites, predictions
-from posterity.tabular.reading import PLAIN, Reading, column_named, columns_to_predict
+from posterity.tabular.reading import PLAIN, Reading, columns_to_predict
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.recipe_model import (
     Parts,
@@ -35,8 +35,6 @@ from posterity.tabular.recipe_model import (
     in_own_unit,
 )
 from posterity.tabular.records import (
-    ARRAYS,
-    as_cells,
     columns_of_student,
     is_student,
     read_inputs,
@@ -187,8 +185,10 @@ def predicted(
         assert call is not None, "checked above"
         whole = _by_columns(call, value, provenance, inputs, file, array, target, scored, progress)
         return dataclasses.replace(whole, parts=with_interval(whole.parts, level))
+    each = sites_in(provenance)
+    about: Any = {"target": target, "value": value, "known": each}
     data, notes = table_to_predict(
-        inputs, recipe, reading, array=array, target=target, scored=scored, empty=not scored
+        inputs, recipe, reading, **about, scored=scored, empty=not scored
     )
     of_sites = recipe
     recipe = recipe.shared
@@ -209,9 +209,7 @@ def predicted(
     else:
         if isinstance(value, Ledger) and not value.sites:
             notes.append("the ledger has no sites: predictions are the prior's")
-        each = sites_in(provenance)
         spread = spread or together(each.values()).get(recipe.spread or "")
-        notes += suspicious({"": value}, of_sites, (str(inputs), data.names, data.x), each)
         if recipe.model == "survival" and not (scored or times or recipe.cuts):
             raise UsageError(
                 found="a survival model, without times at which to predict",
@@ -291,23 +289,22 @@ def table_to_predict(
     recipe: Recipe,
     reading: Reading = PLAIN,
     *,
-    array: str | None = None,
     target: str | None = None,
+    value: Any = None,
+    known: Mapping[str, Mapping[str, Any]] | None = None,
     scored: bool = False,
     empty: bool = False,
 ) -> tuple[Design, list[str]]:
-    """Return a table's records in a recipe's columns and units, for prediction; and notes.
+    """Return a table's records in a recipe's columns and units, for prediction; and notes, also on
+    columns in another unit than those of a ledger's sites.
 
     Records with a missing value are dropped, all of them only if the result may be ``empty``. The
-    ``target``, which is the recipe's, is read if it is to be ``scored``. ``array`` is the name of
-    the inputs in an ``.npz``.
+    ``target``, which is the recipe's, is read if it is to be ``scored``. ``value`` is what
+    predicts, and ``known`` has the facts about its sites.
     """
+    of_sites = recipe
     recipe = with_labels(recipe.shared, reading)
-    if inputs.suffix in ARRAYS:
-        cells = reading.renamed(as_cells(inputs, read_inputs(inputs, array)))
-        notes = []
-    else:
-        cells, notes = records_of(inputs, reading, recipe)
+    cells, notes = records_of(inputs, reading, recipe)
     columns_to_predict(recipe, cells)
     if target not in (None, recipe.target):
         raise UsageError(
@@ -316,7 +313,8 @@ def table_to_predict(
             fix=f"Leave it out, or pass {typed('--rename', f'{recipe.target}={target}')}.",
         )
     data = design(cells, recipe, reading, predicting=True, scored=scored, empty=empty)
-    return data, [*notes, *data.notes]
+    units = suspicious({"": value}, of_sites, (str(inputs), data.names, data.x), known)
+    return data, [*notes, *data.notes, *units]
 
 
 def _sites(
@@ -350,8 +348,7 @@ def texts_of(inputs: Path, name: str) -> np.ndarray:
     """Return the texts of a column of a table, or of ``SITE=TABLE``, record by record."""
     _, path = of_site(inputs)
     cells = read_cells(path, unnamed=True)
-    own = column_named(name, cells)
-    return np.array([clean(text) for text in cells.column(own)])
+    return np.array([clean(text) for text in cells.column(name)])
 
 
 def _remarks(parts: Parts, recipe: Recipe, data: Design, scored: bool) -> list[str]:

@@ -143,13 +143,6 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
     return used
 
 
-def column_named(name: str, cells: Cells) -> str:
-    """Return the name of a column; a StructureError if a table has none of this name."""
-    found = f"no column {name!r} in '{cells.path}', which has {some(cells.header)}"
-    StructureError.check((name not in cells.header, found, "a column of the table"))
-    return name
-
-
 def with_absent(cells: Cells, recipe: Recipe) -> tuple[Cells, list[str]]:
     """Return the table with an empty column for each that it lacks and that has an indicator of
     missing values, and notes.

@@ -345,9 +345,11 @@ class Recipe:
 _PLAIN = Recipe("linear", columns=())
 
 
-def _check_options(options: Mapping[str, Any]) -> None:
-    """Raise a UsageError for an option of another type than declared."""
-    for key, value in options.items():
+def check_recipe(recipe: Recipe) -> None:
+    """Raise a UsageError for options that are of another type than declared, or contradict each
+    other, for any records.
+    """
+    for key, value in vars(recipe).items():
         if key not in FIELDS or (key == "columns" and value is None):
             continue
         each = {key: value}
@@ -357,11 +359,6 @@ def _check_options(options: Mapping[str, Any]) -> None:
             named = value.items() if kind is dict else enumerate(value)
             each = {f"{key} {name}" if name != "" else key: own for name, own in named}
         FIELDS[key].check(**each)
-
-
-def check_recipe(recipe: Recipe) -> None:
-    """Raise a UsageError for options that are invalid or contradictory for any records."""
-    _check_options(vars(recipe))
     check_rules(recipe)
 
 
@@ -381,7 +378,6 @@ def recipe_in(provenance: Mapping[str, str]) -> Recipe | None:
     if not known or options.get("columns") is None:
         raise altered(cut(f"a recipe of version {version} with {', '.join(options)}"))
     try:
-        _check_options(options)
         recipe = Recipe(**options)
         check_recipe(recipe)
     except PosterityError as error:

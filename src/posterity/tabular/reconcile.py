@@ -90,7 +90,7 @@ def reconciled(
         notes.append(f"0 and 1 in {common.target!r} at {some(plain)} are read as {zero} and {one}")
     names = common.coefficients()
     with_third = sum(bool(own.get("third")) for own in facts.values())
-    if with_third * comb(len(names) + 2, 3) > MOST_NUMBERS:  # too many for a file
+    if with_third * comb(len(names) + 2, 3) > MOST_NUMBERS:  # too many for a file, or for memory
         facts = without_lists(facts)
     base = values[first].prior if isinstance(values[first], Ledger) else None
     for site, recipe in recipes.items():
@@ -173,7 +173,7 @@ def check_same(provenances: Mapping[str, Mapping[str, str]]) -> None:
             assert one is not None and other is not None
             odd = _differences(one, other)
             if odd:
-                raise _apart(first, one, site, other, odd, by_hand=True)
+                raise _apart(first, one, site, other, odd)
 
 
 def check_model(ledger: Mapping[str, str], configured: Mapping[str, str]) -> None:
@@ -236,7 +236,7 @@ def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
         odd.add("scale")  # the offset is in these units
     if odd:
         words = {key: own for key, own in differences.items() if key in odd}
-        raise _apart(first, common, site, recipe, words, by_hand=False)
+        raise _apart(first, common, site, recipe, words)
 
 
 def are_texts(levels: Sequence[str]) -> bool:
@@ -264,7 +264,7 @@ def _differ_in_labels(common: Recipe, recipe: Recipe) -> bool:
 
 
 def _apart(
-    first: str, one: Recipe, site: str, other: Recipe, odd: Mapping[str, str], by_hand: bool
+    first: str, one: Recipe, site: str, other: Recipe, odd: Mapping[str, str]
 ) -> StructureError:
     mending = {
         "unit": " --convert COLUMN=FACTOR",
@@ -279,12 +279,7 @@ def _apart(
     apart = {*(one.columns or ())} ^ {*(other.columns or ())}
     if "columns" in odd and apart:
         what = " + ".join(map(indicator, sorted(apart)))
-        fix += (
-            f" If a site never recorded {some(sorted(apart))}, fit all with a --formula that has "
-        )
-        fix += f"{what}: a table without the column is then read."
-    if by_hand and set(odd) <= set(_FREE) - {"unit"}:
-        fix = f"Fuse fewer files at a time, which are put into one form, or f{fix[1:]}"
+        fix += f" If a site never recorded them, fit all with {what} in the --formula."
     return StructureError(
         found=f"{first!r} and {site!r} fitted by different flags: {'; '.join(odd.values())}",
         expected="one model of the same columns and units at every site",

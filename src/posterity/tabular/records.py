@@ -32,6 +32,8 @@ TARGET = "y"
 COLUMNS = "columns"
 """Array of an ``.npz`` that names the columns of the others."""
 NUMBER = "a finite number (of a text's levels make columns of 0 and 1, of a date a number)"
+CONSTANT = "constant in all records: {}; only the prior determines these coefficients"
+"""Note on columns that are constant beside a column of ones."""
 ARRAYS = (".npz", ".npy")
 """Endings of files of arrays; others are tables."""
 
@@ -163,20 +165,6 @@ def read_inputs(
     )
     check_numbers(x, f"the records of '{path}'")
     return _split(table.names, x, label) if label in table.names else table
-
-
-def as_cells(path: Path, table: Table) -> Cells:
-    """Return an array of inputs as the cells of a table with its columns' names."""
-    x = table.x.reshape(len(table.x), -1)
-    names = table.names
-    if not names:
-        raise StructureError(
-            found=f"an array of inputs without names of columns in '{path}'",
-            expected="names, by which the model identifies its columns",
-            fix="Add an array `columns` of texts, or save the inputs as a .csv with a header.",
-        )
-    rows = [[repr(cell) for cell in row] for row in x.tolist()]
-    return Cells(path, names, rows, list(range(1, len(x) + 1)), ",")
 
 
 def reordered(table: Table, wanted: Sequence[str], place: str, of: str) -> np.ndarray:
@@ -317,21 +305,21 @@ def in_one_order(
 
 
 def oddities(inputs: Sequence[np.ndarray], names: Sequence[str]) -> Iterator[str]:
-    """Yield notes on constant columns of a regression's inputs, one array (n, d) per site."""
+    """Yield notes on constant columns of a regression's inputs, one array (n, d) per site, of which
+    the first that is not 0 is an intercept.
+    """
     filled = [x for x in inputs if len(x) and x.ndim == 2 and x.dtype.kind in "biuf"]
     if sum(map(len, filled)) < 2 or len({x.shape[1] for x in filled}) > 1:
         return
     first = filled[0][0]
-    constant = np.all([(x == first).all(0) for x in filled], 0)
-    called = np.array(names if len(names) == len(first) else range(len(first)), dtype=str)
-    zero = called[constant & (first == 0)].tolist()
-    level = called[constant & (first != 0)].tolist()
-    if zero:
-        yield f"0 in every record: {some(zero)}; only the prior determines these coefficients"
-    if not level:
+    called = names if len(names) == len(first) else range(len(first))
+    same = np.all([(x == first).all(0) for x in filled], 0)
+    level = np.flatnonzero(same & (first != 0))
+    if not len(level):
         yield "no intercept: pass --intercept (model.intercept = true) unless that is what you want"
-    elif len(level) > 1 or 1.0 not in first[constant]:
-        yield f"the same in every record: {some(level)}, as an intercept is"
+    others = np.setdiff1d(np.flatnonzero(same), level[:1])
+    if len(others):
+        yield CONSTANT.format(some([str(called[k]) for k in others]))
 
 
 def _check_target(label: str, names: Sequence[str], of: str) -> None:

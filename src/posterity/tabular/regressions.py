@@ -101,23 +101,19 @@ def fitted(
     federations.
     """
     model = model_of(recipe, spread)
+    options: Any = {"tolerance": tolerance, "progress": progress}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            options: Any = {"tolerance": tolerance, "progress": progress}
             return federate({site: data_of(recipe, data)}, model, prior, **options)
     except SiteError as error:
-        raise ConvergenceError(
-            found=error.found, expected="a search that succeeds", fix=_way_out(recipe, data)
-        ) from error
+        raise _not_found(error.found, recipe, data) from error
 
 
 def check_converged(run: Run, recipe: Recipe, data: Design) -> None:
     """Raise a ConvergenceError if the search has not converged."""
     if not run.status.converged:
-        raise ConvergenceError(
-            found=f"a fit that has {run.status}", expected="convergence", fix=_way_out(recipe, data)
-        )
+        raise _not_found(f"a fit that has {run.status}", recipe, data)
 
 
 def check_levels(recipe: Recipe, designs: Iterable[Design]) -> None:
@@ -139,8 +135,10 @@ def check_levels(recipe: Recipe, designs: Iterable[Design]) -> None:
         )
 
 
-def _way_out(recipe: Recipe, data: Design) -> str:
-    return _NO_EVENTS if recipe.model == "survival" and not np.any(data.y) else _UNITS
+def _not_found(found: str, recipe: Recipe, data: Design) -> ConvergenceError:
+    """Return the error for a search that failed, or has not converged."""
+    fix = _NO_EVENTS if recipe.model == "survival" and not np.any(data.y) else _UNITS
+    return ConvergenceError(found=found, expected="a search that converges", fix=fix)
 
 
 class Residuals(NamedTuple):

@@ -4,18 +4,22 @@ For each site they are the number of its records, their variation, and derivativ
 likelihood, which show how far that is from a Gaussian.
 """
 
+import dataclasses
 import itertools
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from posterity.artifact import Inspection, open_artifact
 from posterity.artifact.container import altered, parsed
 from posterity.errors import UsageError
 from posterity.ledger import Ledger
 from posterity.runtime import text as words
+from posterity.runtime.files import check_regular, named
 from posterity.tabular.recipe import RECIPE, Recipe, recipe_in
 
 SITES = "sites"
@@ -134,6 +138,19 @@ def under(provenance: Mapping[str, str], name: str) -> dict[str, str]:
     own = list(sites_in(provenance).values())
     renamed = {} if len(own) != 1 else as_provenance(recipe_in(provenance), {name: own[0]})
     return {**provenance, **renamed}
+
+
+def read_any(path: str | os.PathLike[str]) -> tuple[Any, Inspection]:
+    """Return the value in a file and its inspection; errors as of :func:`posterity.load`.
+
+    Of ``NAME=FILE`` the only site of a ledger has that name.
+    """
+    name, file = named(path)
+    check_regular(file)
+    value, about = open_artifact(file)
+    if name is None or not isinstance(value, Ledger):
+        return value, about
+    return value.renamed(name), dataclasses.replace(about, provenance=under(about.provenance, name))
 
 
 def without_lists(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -140,11 +140,9 @@ def read_moments(
     if result.sd is not None:  # tables of one fit agree; rounded ones agree to three digits
         wide = np.sqrt(np.maximum(np.diagonal(matrix), 0))
         for name, one, other in zip(result.names, result.sd, wide, strict=True):
-            if not abs(one - other) <= 0.005 * max(abs(one), other):
-                raise StructureError(
-                    found=f"sd {one:g} of {name!r} in '{path}', {other:g} by the covariance",
-                    expected="two tables of the same fit",
-                )
+            found = f"sd {one:g} of {name!r} in '{path}', {other:g} by the covariance"
+            apart = not abs(one - other) <= 0.005 * max(abs(one), other)
+            StructureError.check((apart, found, "two tables of the same fit"))
     return result._replace(sd=None, covariance=matrix)
 
 

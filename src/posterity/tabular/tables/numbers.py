@@ -12,7 +12,10 @@ COMMA = ","
 DECIMAL = one_of(POINT, COMMA).or_none()
 """Values of an argument ``decimal``."""
 
-_NUMBER = re.compile(r"[+-]?([0-9][0-9.,]*|[.,][0-9]+)([eE][+-]?[0-9]+)?")
+_NUMBER = re.compile(
+    r"[+-]?([0-9]+[.,]?[0-9]*|[0-9]{1,3}([.,][0-9]{3})+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?"
+)
+"""Numbers, whose thousands may be separated; no dates, as 24.12.2025."""
 _SPACES = dict.fromkeys(map(ord, "\u00a0\u202f\u2009 "))
 """Characters that separate thousands in some languages."""
 
@@ -33,8 +36,8 @@ def is_number(text: str) -> bool:
 def is_numeric(text: str) -> bool:
     """Return whether text has the form of a number with either decimal mark.
 
-    >>> is_numeric("1,5"), is_numeric("1.234,5"), is_numeric("I"), is_numeric("nan")
-    (True, True, False, False)
+    >>> [is_numeric(text) for text in ("1,5", "1.234,5", "24.12.2025", "I", "nan")]
+    [True, True, False, False, False]
     """
     return _NUMBER.fullmatch(_digits(text)) is not None
 

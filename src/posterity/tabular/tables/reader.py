@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.errors import ArtifactError, MissingExtraError
+from posterity.errors import ArtifactError, MissingExtraError, StructureError
 from posterity.families.names import some, unfit
 from posterity.runtime.text import typed
 from posterity.tabular.tables.numbers import (
@@ -56,6 +56,7 @@ OTHERS = {
         (".rds", ".rda", ".rdata"), ("a table of R", "In R: write.csv(d, FILE, row.names = FALSE).")
     ),
     ".safetensors": ("arrays, such as a posterior's", "Name the table of records here."),
+    **dict.fromkeys((".npz", ".npy"), ("arrays", "Save them as .csv, under the columns' names.")),
     **dict.fromkeys((".xls", ".ods"), ("an old or open workbook", "Save it as .xlsx or .csv.")),
     **dict.fromkeys(
         (".nc", ".zarr"),
@@ -93,7 +94,9 @@ class Cells(NamedTuple):
     notes: tuple[tuple[str, str], ...] = ()
 
     def column(self, name: str) -> list[str]:
-        """Return the texts of one column."""
+        """Return the texts of one column; a StructureError if the table has none of this name."""
+        found = f"no column {name!r} in '{self.path}', which has {some(self.header)}"
+        StructureError.check((name not in self.header, found, "a column of the table"))
         place = self.header.index(name)
         return [row[place] for row in self.rows]
 
