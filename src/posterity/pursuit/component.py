@@ -195,12 +195,11 @@ def _moved(search: Search, state: State, v: Float[np.ndarray, "k p1"]) -> State 
     """
     parameters = state.parameters
     for slot in state.used:
-        own = objectives.moved(search.form, taken(parameters, slot), v[slot, :-1])
+        own = search.form.move(taken(parameters, slot), v[slot, :-1])
         if _degenerate(search, own):
             return None
         parameters = _with_slot(parameters, slot, own)
-    with np.errstate(divide="ignore"):
-        weights = rules.pruned(scipy.special.softmax(np.log(state.weights) + v[:, -1]))
+    weights = rules.pruned(scipy.special.softmax(np.log(state.weights) + v[:, -1]))
     cache = search.sampled(parameters, weights)
     if any(_unresolved(search, cache, slot) for slot in np.flatnonzero(weights).tolist()):
         return None
@@ -245,7 +244,7 @@ def _searched(
     own = _narrowed(form, own, lambda own: along(own)(zero))
     for _ in range(rounds):
         end = maximised(along(own), zero)
-        own = objectives.moved(form, own, end.v)
+        own = form.move(own, end.v)
         count += end.evaluations * len(search.nodes)
         if np.abs(end.v).max() < 1:
             break
@@ -287,8 +286,7 @@ def _candidate(
     if reason:
         return Refusal(reason)
     parameters = _with_slot(state.parameters, slot, own)
-    used = [*state.used, slot]
-    cache = search.with_slot(state.cache, parameters, slot, used)
+    cache = search.with_slot(state.cache, parameters, slot)
     if not np.isfinite(cache.log_l[slot]).all():
         share = 1 - np.isfinite(cache.log_l[slot]).mean()
         return Refusal(
