@@ -266,10 +266,6 @@ class Product(Composite):
     def _translate(self, offset: PyTree) -> Self:
         if self.location() is None:
             return super()._translate(offset)
-        if not isinstance(offset, Mapping) or set(offset) - set(self.blocks):
-            raise StructureError(
-                found=f"offsets {offset}", expected=f"some by name, of {list(self.blocks)}"
-            )
         return type(self)({n: b.translate(offset.get(n)) for n, b in self.blocks.items()})
 
     def relabel(self, labels: Int[np.ndarray, " k"], size: int, axes: Sequence[int] = (0,)) -> Self:

@@ -276,9 +276,6 @@ class VectorSpace(Distribution):
         batch come first, then a member's own. Each gets ``size`` entries: entries with the same
         label are summed, entries with label -1 are left out, and others are zero.
 
-        Raises:
-            StructureError: if an axis does not exist, or does not have ``k`` entries.
-
         >>> import numpy as np
         >>> from posterity.families import Dirichlet
         >>> counts = Dirichlet(np.array([5.0, 2.0, 1.0]))
@@ -293,13 +290,6 @@ class VectorSpace(Distribution):
 
     def _relabel_axis(self, labels: np.ndarray, size: int, axis: int) -> Self:
         batch = len(self.batch_shape)
-        shape = (*self.batch_shape, self.own_size)
-        own = any(coordinate.axes for coordinate in self.coordinates.values())
-        if not 0 <= axis < batch + own or shape[axis] != len(labels):
-            raise StructureError(
-                found=f"{len(labels)} labels for axis {axis} of {self!r}",
-                expected=f"a label for each entry of one of the axes of {shape[: batch + own]}",
-            )
         parts = {}
         for name, coordinate in self.coordinates.items():
             # A matrix has its own axis twice.
