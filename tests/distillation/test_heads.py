@@ -337,7 +337,7 @@ def test_units_may_be_found_while_training_runs() -> None:
 
     @jax.jit
     def both(shift: Any, scale: Any, outputs: Any, teacher: Any) -> Any:
-        scaling = Scaling().with_outputs(shift, scale)
+        scaling = Scaling(y_shift=shift, y_scale=scale)
         return head.loss(outputs, teacher, scaling), head.divergence(outputs, teacher, scaling)
 
     direct = loss(head, outputs, teacher, SCALING), divergence(head, outputs, teacher, SCALING)

@@ -24,10 +24,7 @@ from posterity.runtime.programs import jitted
 
 SPREAD = 0.1  # Default noise on inputs, in standard deviations of their columns
 SHARES = Constraint("a share from 0 to 1", lambda share: 0 <= float(share) <= 1)
-
-GRIDS = Constraint(
-    "one number or more of normals a side", lambda grids: grids and all(map(COUNT.allows, grids))
-)
+GRIDS = 4, 7, 14  # Normals a side of the smooth random fields among images
 
 
 class Inputs(eqx.Module):
@@ -127,25 +124,21 @@ class Images(Pool):
     """Images of a data set, and what is like none of them, as students are to doubt.
 
     A share ``plain`` have noise alone. The others are, in equal shares, mixtures of two; mixtures
-    with their blocks in a random order; and smooth random fields, from grids of these numbers of
-    normals a side, alone or blended in. Half of them have another contrast, up to black and white,
-    and some are negatives. Pixels are clipped to the range of the data.
+    with their blocks in a random order; and smooth random fields, alone or blended in. Half of them
+    have another contrast, up to black and white, and some are negatives. Pixels are clipped to the
+    range of the data.
 
     ``x`` is (n, height, width) or (n, height, width, channels), or flattened images of this
     ``shape``. Errors are those of :class:`Pool`, and for a share outside of [0, 1].
     """
 
     shape: tuple[int, ...] = eqx.field(static=True)
-    grids: tuple[int, ...] = eqx.field(static=True)
     plain: float = eqx.field(static=True)
     noise: Any
     ends: Any
 
-    def __init__(
-        self, x: Any, shape: Any = None, *, plain: float = 0.25, grids: Sequence[int] = (4, 7, 14)
-    ):
+    def __init__(self, x: Any, shape: Any = None, *, plain: float = 0.25):
         SHARES.check(plain=plain)
-        GRIDS.check(grids=grids)
         x = real_numbers(x, "the images")
         shape = tuple(x.shape[1:] if shape is None else shape)
         whole = len(shape) in (2, 3) and all(map(COUNT.allows, shape))
@@ -156,7 +149,6 @@ class Images(Pool):
             )
         height, width, channels = map(int, shape if len(shape) == 3 else (*shape, 1))
         self.shape = (height, width, channels)
-        self.grids = tuple(grids)
         self.plain = float(plain)
         self.x, self.noise = _single(x), _single(SPREAD * x.std(0, dtype=np.float64))
         self.ends = _single(np.array([x.min(), x.max()]))
@@ -188,9 +180,7 @@ class Images(Pool):
         """Draw a smooth field for each image, as many from each grid."""
         height, width, channels = self.shape
         fields = []
-        for side, own in zip(
-            self.grids, np.array_split(np.arange(n), len(self.grids)), strict=True
-        ):
+        for side, own in zip(GRIDS, np.array_split(np.arange(n), len(GRIDS)), strict=True):
             nothing = jnp.zeros((len(own), side, side, channels))
             draws = noise.normal(jax.random.fold_in(key, side), nothing)
             fields.append(jax.image.resize(draws, (len(own), height, width, channels), "linear"))

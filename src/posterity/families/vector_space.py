@@ -33,20 +33,13 @@ Law = TypeVar("Law", bound=Distribution)
 
 
 def concatenate(members: Sequence[Law]) -> Law:
-    """Concatenate batches along the first batch axis; a StructureError if there are none, or they
-    differ in family or dimensions.
+    """Concatenate batches of one family, and of equal other axes, along the first batch axis.
 
     >>> import numpy as np
     >>> from posterity.families import Beta
     >>> concatenate([Beta(np.zeros(2), np.zeros(2)), Beta(np.ones(1), np.ones(1))]).batch_shape
     (3,)
     """
-    _check_all_alike(members)
-    if not members[0].batch_shape or len({member.batch_shape[1:] for member in members}) > 1:
-        raise StructureError(
-            found=f"members of batch shapes {[member.batch_shape for member in members[:3]]}",
-            expected="batches that agree but for their first axis",
-        )
     xp = namespace(*leaves(members[0])).np
     return map_leaves(lambda *arrays: xp.concatenate(arrays), *members)
 
@@ -59,7 +52,12 @@ def stack(members: Sequence[Law]) -> Law:
     >>> stack([Beta(1.0, 2.0), Beta(3.0, 4.0)]).a
     array([2., 4.])
     """
-    _check_all_alike(members, batch=True)
+    kinds = [(member.outline(), member.batch_shape, names_of(member)) for member in members]
+    if not kinds or any(kind != kinds[0] for kind in kinds):
+        raise StructureError(
+            found=f"{len(members)} members {[repr(member) for member in members[:3]]}",
+            expected="members of one family, blocks, dimensions and names, at least one",
+        )
     xp = namespace(*leaves(members[0])).np
     return map_leaves(lambda *arrays: xp.stack(arrays), *members)
 
@@ -70,15 +68,6 @@ def at_rest(law: Law) -> Law:
         return law
     # Adding 0 turns -0 into 0: parameters that are equal then have equal bytes.
     return map_leaves(lambda leaf: np.asarray(np.asarray(leaf, np.float64) + 0.0), law)
-
-
-def _check_all_alike(members: Sequence[Any], batch: bool = False) -> None:
-    kinds = [(m.outline(), m.batch_shape if batch else None, names_of(m)) for m in members]
-    if not kinds or any(kind != kinds[0] for kind in kinds):
-        raise StructureError(
-            found=f"{len(members)} members {[repr(member) for member in members[:3]]}",
-            expected="members of one family, blocks, dimensions and names, at least one",
-        )
 
 
 def _rests(leaf: ArrayLike) -> bool:

@@ -285,12 +285,12 @@ def status_of(trace: np.ndarray, steady: int, tolerance: float) -> Status:
     if not len(before):
         return Status("not converged", math.inf, tolerance, ("too few steps to tell",))
     pace = PACING.window / (each * PACING.chunk)
-    change = abs(float(last.mean() - before.mean())) * pace
+    change = abs(last.mean() - before.mean()) * pace
     # Noise is estimated by differences of consecutive chunks, so that a trend is not noise.
     noise = np.diff(tail[-2 * each :]).std() / np.sqrt(each) * pace
-    end = float(last.mean())
-    allowed = tolerance * max(1.0, min(abs(end), abs(end - float(trace[0]))))
-    allowed = max(allowed, min(2 * float(noise), 3 * allowed))
+    end = last.mean()
+    allowed = tolerance * max(1.0, min(abs(end), abs(end - trace[0])))
+    allowed = max(allowed, min(2 * noise, 3 * allowed))
     if trace[-1] < trace[0]:
         return Status("diverged", change, allowed, ("the bound is lower than at first",))
     return Status("converged" if change <= allowed else "not converged", change, allowed)

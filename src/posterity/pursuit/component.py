@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import scipy.special
 from jaxtyping import Float, PyTree
@@ -269,7 +268,7 @@ def _narrowed(
 
     least = value(own)
     for _ in range(most):
-        half = jax.tree.map(np.asarray, form.narrowed(own))
+        half = form.narrowed(own)
         before = least
         least = value(half)
         if least - before < much * form.size:
@@ -334,7 +333,7 @@ def _degenerate(
 ) -> str:
     """Return the reason why parameters are degenerate, or an empty text."""
     form = search.form
-    if not all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(own)):
+    if not all(np.isfinite(leaf).all() for leaf in own):
         return "its parameters are not finite"
     base = form.parameters(search.base)
     unit = form.deviation(base)
@@ -357,4 +356,4 @@ def _degenerate(
 
 
 def _with_slot(parameters: PyTree, slot: int, own: PyTree) -> Any:
-    return jax.tree.map(lambda rows, new: with_row(rows, slot, np.asarray(new)), parameters, own)
+    return tuple(with_row(rows, slot, new) for rows, new in zip(parameters, own, strict=True))

@@ -136,10 +136,9 @@ def mixed(
 
 
 class Optimum(NamedTuple):
-    """The end of a maximisation, the value there, and the number of gradients."""
+    """The end of a maximisation, and the number of gradients."""
 
     v: Float[np.ndarray, "..."]
-    value: float
     evaluations: int
 
 
@@ -181,7 +180,7 @@ def joint(form: GaussianForm, noise: Any, target: Target, start: Components) -> 
         own = [(v[slot, :-1], taken(start.parameters, slot)) for slot in used]
         z = np.concatenate([drawn(form, law, noise, moves) for moves, law in own])
         log_l, up = batched(values_and_slopes, (target,), z)
-        weights = scipy.special.softmax(np.asarray(start.log_weights) + v[:, -1])
+        weights = scipy.special.softmax(start.log_weights + v[:, -1])
         shares = np.repeat(weights[used] / len(noise), len(noise))
         logs, down, density = mixture(form, v, start, shares, z)
         if not first:
@@ -206,8 +205,8 @@ def maximised(look: Look, v: Float[np.ndarray, "..."], *, most: int = 300) -> Op
         value, slope = look(flat.reshape(v.shape))
         return -value, -slope.ravel()
 
-    top, value, evaluations = lbfgs(least, v.ravel(), most=most)
-    return Optimum(top.reshape(v.shape), -float(value), evaluations)
+    top, _, evaluations = lbfgs(least, v.ravel(), most=most)
+    return Optimum(top.reshape(v.shape), evaluations)
 
 
 def noise(form: GaussianForm, key: KeyArray, number: int) -> Float[np.ndarray, "n d"]:

@@ -78,7 +78,7 @@ def scouted(
             parameters = taken(state.parameters, slot)
             events.append(objectives.drawn(form, parameters, own))
     z = np.concatenate(events)
-    log_l = np.asarray(batched(objectives.values, (search.target,), z), np.float64)
+    log_l = batched(objectives.values, (search.target,), z)
     blank = np.isnan(log_l[:count]) | np.isposinf(log_l[:count])
     if ratio.q is None:
         return Scouted(z, log_l, log_l, count, blank)
@@ -124,7 +124,7 @@ def places(
     others = rng.choice(len(logs), number // 2 - wide, p=chances)
     others[:1] = np.argmax(logs)
     kinds = points.excess.reshape(-1, points.block)
-    level = np.asarray(state.log_z if state.used else -np.inf)
+    level = state.log_z if state.used else -np.inf
     explained = RULE.explains(level, kinds)
     unexplained = half + np.flatnonzero(~explained[0, half:])
     climbed = min(search.fresh, followed, len(unexplained))

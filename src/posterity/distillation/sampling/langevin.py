@@ -267,9 +267,9 @@ class Langevin(Teacher):
 
     def check(self, state: State) -> None:
         """Raise a ParameterError if a chain diverged."""
-        finite = np.isfinite(np.asarray(state.level))
+        finite = np.isfinite(state.level)
         for leaf in jax.tree.leaves(state.kernel.position):
-            finite &= np.isfinite(np.asarray(leaf)).reshape(len(leaf), -1).all(1)
+            finite = finite & np.isfinite(leaf).reshape(len(leaf), -1).all(1)
         if not finite.all():
             raise ParameterError(
                 found=f"{(~finite).sum()} of {self.chains} chains that diverged (the first is "

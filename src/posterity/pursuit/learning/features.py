@@ -129,11 +129,14 @@ class VectorFeatures(Features):
 
     def of(self, x: Array) -> Float[Array, "n size"]:
         """Return the columns, and random units of them."""
-        z = (np.asarray(x, np.float64) - self.shift) / self.scale
+        z = self._standardised(x)
         if not self.width:
             return z
         weights, offsets = _units(self.columns, self.width, self.seed)
-        return np.concatenate([z, np.maximum(np.asarray(z, np.float32) @ weights + offsets, 0)], 1)
+        return np.concatenate([z, np.maximum(z.astype(np.float32) @ weights + offsets, 0)], 1)
+
+    def _standardised(self, x: Array) -> Array:
+        return (x.astype(np.float64) - self.shift) / self.scale
 
     def warn_of_scale(self, x: Array) -> None:
         """Warn if a column is far larger than one, or all columns are far smaller."""
@@ -144,8 +147,7 @@ class VectorFeatures(Features):
             "what all sites know of the columns beforehand, or width=0 for a linear rule that "
             "needs no units."
         )
-        x = (np.asarray(x, np.float64) - self.shift) / self.scale
-        warn_of_scale(x, "inputs", use, stacklevel=4)
+        warn_of_scale(self._standardised(x), "inputs", use, stacklevel=4)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
