@@ -17,7 +17,7 @@ import numpy as np
 from posterity.arguments import COUNT, NOT_NEGATIVE, Constraint
 from posterity.distillation.sampling import noise
 from posterity.errors import ParameterError, StructureError, UsageError
-from posterity.families.names import order, some
+from posterity.families.names import some
 from posterity.models.data import real_numbers
 from posterity.models.tables import array, columns_in
 from posterity.runtime.programs import jitted
@@ -343,7 +343,6 @@ def as_inputs(value: object, columns: Sequence[str] = ()) -> Inputs:
     """
     if isinstance(value, Inputs):
         if columns and value.columns not in ((), tuple(columns)):
-            order(value.columns, columns, "the inputs", "the teacher")  # raises for other names
             raise StructureError(
                 found=f"inputs whose columns are {some(value.columns)}",
                 expected=f"frame[names] as the teacher, {some(columns)}",

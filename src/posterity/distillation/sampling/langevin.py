@@ -277,12 +277,9 @@ class Langevin(Teacher):
                 f"{self.kernel}",
                 expected="chains that stay finite: a log density that is a number wherever the "
                 "prior leads, and a step size below twice the narrowest direction's variance",
-                fix="Lower the step size, or leave it out, and it is found; standardise data of "
-                "very different scales."
-                if self.kernel.step_size is not None
-                else "If the log density is not a number in some range, such as log(z) below "
-                "zero, take a prior with these bounds, such as Gamma or Transformed; standardise "
-                "data of very different scales.",
+                fix="Leave the step size out, and it is found. If the log density is not a number "
+                "in some range, such as log(z) below zero, take a prior with these bounds, such as "
+                "Gamma or Transformed. Standardise data of very different scales.",
             )
 
     def watch(self, state: State, x: Array | None) -> Any:
