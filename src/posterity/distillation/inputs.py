@@ -24,7 +24,6 @@ from posterity.runtime.programs import jitted
 
 SPREAD = 0.1  # Default noise on inputs, in standard deviations of their columns
 SHARES = Constraint("a share from 0 to 1", lambda share: 0 <= float(share) <= 1)
-GRIDS = 4, 7, 14  # Normals a side of the smooth random fields among images
 
 
 class Inputs(eqx.Module):
@@ -176,11 +175,17 @@ class Images(Pool):
         images = jnp.concatenate([one[:plain], changed]).reshape(n, *self.x.shape[1:])
         return jnp.clip(images, low, high)
 
-    def _fields(self, n: int, key: jax.Array) -> Any:
+    def _fields(
+        self,
+        n: int,
+        key: jax.Array,
+        *,
+        grids: tuple[int, ...] = (4, 7, 14),  # Numbers of normals a side
+    ) -> Any:
         """Draw a smooth field for each image, as many from each grid."""
         height, width, channels = self.shape
         fields = []
-        for side, own in zip(GRIDS, np.array_split(np.arange(n), len(GRIDS)), strict=True):
+        for side, own in zip(grids, np.array_split(np.arange(n), len(grids)), strict=True):
             nothing = jnp.zeros((len(own), side, side, channels))
             draws = noise.normal(jax.random.fold_in(key, side), nothing)
             fields.append(jax.image.resize(draws, (len(own), height, width, channels), "linear"))

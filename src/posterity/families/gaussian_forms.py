@@ -186,7 +186,7 @@ class FullForm(GaussianForm):
     def place(self, z: Real, deviation: Real, root: np.ndarray | None = None) -> Any:
         if root is None:
             return z, np.diag(deviation)
-        upper = np.linalg.qr(root.T, mode="r")
+        upper: Any = np.linalg.qr(root.T, mode="r")
         return z, (upper * np.sign(np.diagonal(upper))[:, None]).T
 
     def deviation(self, parameters: PyTree) -> Any:

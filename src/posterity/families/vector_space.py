@@ -52,7 +52,8 @@ def stack(members: Sequence[Law]) -> Law:
     >>> stack([Beta(1.0, 2.0), Beta(3.0, 4.0)]).a
     array([2., 4.])
     """
-    kinds = [(member.outline(), member.batch_shape, names_of(member)) for member in members]
+    every: Sequence[Any] = members
+    kinds = [(member.outline(), member.batch_shape, names_of(member)) for member in every]
     if not kinds or any(kind != kinds[0] for kind in kinds):
         raise StructureError(
             found=f"{len(members)} members {[repr(member) for member in members[:3]]}",

@@ -120,8 +120,8 @@ def pursue(
     SCHEDULE.or_none().check(schedule=schedule)
     POSITIVE.check(tolerance=tolerance)
     key = keys.seeded(0) if key is None else keys.plain(key)
-    ignored = dict.fromkeys(("over", "divide", "invalid"), "ignore")  # of what is not finite
-    with jax.enable_x64(True), np.errstate(**ignored):
+    silent = np.errstate(over="ignore", divide="ignore", invalid="ignore")  # what is not finite
+    with jax.enable_x64(True), silent:
         own, supports = origin.unmapped
         form = form_of(own)
         if form is None:

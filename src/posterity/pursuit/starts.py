@@ -124,7 +124,7 @@ def places(
     others = rng.choice(len(logs), number // 2 - wide, p=chances)
     others[:1] = np.argmax(logs)
     kinds = points.excess.reshape(-1, points.block)
-    level = state.log_z if state.used else -np.inf
+    level = np.asarray(state.log_z if state.used else -np.inf)
     explained = RULE.explains(level, kinds)
     unexplained = half + np.flatnonzero(~explained[0, half:])
     climbed = min(search.fresh, followed, len(unexplained))

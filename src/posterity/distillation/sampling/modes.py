@@ -255,7 +255,7 @@ def _followed(
             followed[chosen[place]] = True
         if len(modes) == before:
             break
-    return tried, np.argmin(np.append(explained(), False))
+    return tried, int(np.argmin(np.append(explained(), False)))
 
 
 def _diagonal(products: Any, at: np.ndarray) -> np.ndarray:

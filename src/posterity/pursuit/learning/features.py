@@ -106,7 +106,7 @@ class VectorFeatures(Features):
         SEED.check(seed=self.seed)
         units = Constraint(
             f"one finite number, or one for each of {self.columns} columns",
-            lambda own: np.isfinite(np.broadcast_to(np.float64(own), self.columns)).all(),
+            lambda own: bool(np.isfinite(np.broadcast_to(np.float64(own), self.columns)).all()),
         )
         units.check(shift=self.shift, scale=self.scale)
         POSITIVE.check(scale=np.min(self.scale))

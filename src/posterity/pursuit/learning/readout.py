@@ -205,7 +205,7 @@ def _chosen(
     errors = np.maximum(left, 0) / np.maximum(1 - freedom / n, 1e-3) ** 2
     errors[:-1][freedom[:-1] > max(most_fitted * n, 2.0)] = np.inf
     best = errors.argmin()
-    return ridges[best], freedom[best]
+    return float(ridges[best]), float(freedom[best])
 
 
 def evidence(
