@@ -164,7 +164,7 @@ def teacher(**options: Any) -> Langevin:
 
 def papers_teacher(**options: Any) -> Langevin:
     kernel = SGLD(step_size=PAPER_STEP)
-    return teacher(kernel=kernel, chains=1, burn_in=PAPER_BURN_IN, scaled=False, **options)
+    return teacher(kernel=kernel, chains=1, burn_in=PAPER_BURN_IN, **options)
 
 
 def mode(seed: int, *, prior: bool) -> Array:

@@ -1,5 +1,6 @@
 """Students in onnxruntime and torch: the same predictions, whatever the layers; what is refused."""
 
+import dataclasses
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -153,7 +154,8 @@ def test_units_that_need_the_digits_of_float64_have_them_alone() -> None:
     for x, kind in ((seconds, "tensor(double)"), (years, "tensor(float)")):
         layers, scaling = Layers.dense(x.shape[1], 8, 2), Scaling.of_inputs(x)
         if kind == "tensor(float)":
-            scaling = scaling.with_outputs(np.array([2e3]), np.array([50.0]))
+            units = {"y_shift": np.array([2e3]), "y_scale": np.array([50.0])}
+            scaling = dataclasses.replace(scaling, **units)
         student = Student(layers, weights(layers, rng()), Head("gaussian", 1), scaling)
         running = session(to_onnx(student))
         assert running.get_inputs()[0].type == kind

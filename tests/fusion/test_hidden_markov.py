@@ -207,8 +207,6 @@ def test_blocks_that_are_no_chain_are_refused() -> None:
         HiddenMarkov(blocks, initial=Dirichlet(np.zeros(2)))
     with pytest.raises(ParameterError, match="positive"):
         HiddenMarkov.prior(ONE, states=2, concentration=0.0)
-    with pytest.raises(StructureError, match="that of the labels"):
-        SITES[0].posterior.relabel(np.arange(3), 3, (1,))
 
 
 @pytest.mark.slow

@@ -24,7 +24,6 @@ from posterity.families import (
     Plate,
     Product,
     Wishart,
-    concatenate,
     stack,
 )
 from posterity.families.distribution import fitted
@@ -49,16 +48,13 @@ def test_what_is_no_member_is_refused(name: str) -> None:
         for act in (one.__add__, one.__sub__, one.kl):
             with pytest.raises(StructureError, match=words):
                 act(two)
-        for together in (stack, concatenate):
-            with pytest.raises(StructureError):
-                together([one[None], two[None]])
+        with pytest.raises(StructureError):
+            stack([one[None], two[None]])
     for stranger in (3.0, None, some("Mixture")[0], Gamma(1.0, 1.0) if name != "Gamma" else "p"):
         with pytest.raises(StructureError):
             p.kl(stranger)
     with pytest.raises(TypeError):
         p * p
-    with pytest.raises(StructureError):
-        concatenate([p, p])  # no batch to put together
     for vector in (p.natural_parameters[:-1], np.append(p.natural_parameters, 1.0)):
         for make in (p.with_natural_parameters, p.with_mean_parameters):
             with pytest.raises(StructureError, match=f"{p.dimension} numbers"):

@@ -75,8 +75,6 @@ def test_networks_of_other_layers_do_not_add() -> None:
     assert q.outline(plates=False) != other.outline(plates=False)
     with pytest.raises(StructureError, match="as many weights"):
         Network(np.zeros(3), np.ones(3), Layers.dense(2, 3, 1))
-    with pytest.raises(StructureError, match="hidden layers"):
-        q.relabel(np.arange(3), 3, axes=(1,))
 
 
 def test_it_stays_one_through_arithmetic_copies_and_files(tmp_path: Path) -> None:

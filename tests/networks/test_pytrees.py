@@ -199,7 +199,7 @@ def test_what_is_not_said() -> None:
     with pytest.raises(UsageError, match="do not number them"):
         head = square("head")["head_0"]
         from_pytree({**square("hidden"), "head_0": head}, 0.1, activation="relu")
-    with pytest.raises(StructureError, match="2 layers, as described"):
+    with pytest.raises(StructureError, match="2 as described"):
         from_pytree({"kernel": np.ones((2, 2))}, 0.1, layers=Layers.dense(2, 2, 2))
 
 

@@ -138,4 +138,4 @@ def rosenbrock(v: np.ndarray) -> tuple[float, np.ndarray]:
 def test_searches_end_where_functions_are_most() -> None:
     found = maximised(rosenbrock, np.array([-1.2, 1.0]))
     np.testing.assert_allclose(found.v, [1.0, 1.0], atol=1e-4)
-    assert found.value == pytest.approx(0.0, abs=1e-8)
+    assert rosenbrock(found.v)[0] == pytest.approx(0.0, abs=1e-8)

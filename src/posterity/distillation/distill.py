@@ -298,7 +298,7 @@ def set_up(
 
         operations, held = traced(drawn, teacher.traced(), teacher.blank(), some[:2])
         each = jax.tree.leaves(operations.outputs)[0].shape[0]
-    kept = max(-(-least // each) - 1, 0) if reservoir is None else int(reservoir)
+    kept = max(-(-least // each) - 1, 0) if reservoir is None else reservoir
     heard = each * (1 + kept)
     if split and heard < 2 and teacher.population > 1:
         raise UsageError(
@@ -308,13 +308,13 @@ def set_up(
     known = operations, digest(held)
     asked = len(probe)
     probe = np.concatenate([probe, strange]).astype(np.float32)
-    plan = Plan(students.applied(network), optimiser, int(batch_size), kept, heard, known, asked)
+    plan = Plan(students.applied(network), optimiser, batch_size, kept, heard, known, asked)
     numbers = np.float32(learning_rate), np.int32(round(steady * steps)), np.int32(steps)
     constants = Constants(head, teacher.traced(), inputs, probe, last, *numbers)
     clean = next((x for x in (inputs.data(), teacher.inputs()) if np.shape(x)[1:] == shape), some)
     scaling = Scaling.of_inputs(np.asarray(clean)[:: -(-len(clean) // rows)])
     made = plan, constants, teacher, network, parameters, scaling, columns
-    return Run(*made, Domain.of_inputs(scaling.inputs(some)), int(steps), float(tolerance), third)
+    return Run(*made, Domain.of_inputs(scaling.inputs(some)), steps, tolerance, third)
 
 
 def _driven(
@@ -469,7 +469,8 @@ def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) 
             f"the halves of the run say different things of the teacher ({drift:.2g} nats): its "
             "chains have not explored the posterior"
         )
-    y_shift, y_scale = jax.tree.map(np.asarray, (state.scaling.y_shift, state.scaling.y_scale))
+    own = state.scaling.y_shift, state.scaling.y_scale
+    y_shift, y_scale = jax.tree.map(functools.partial(np.asarray, dtype=np.float64), own)
     scaling = dataclasses.replace(run.scaling, y_shift=y_shift, y_scale=y_scale)
     made = run.network, state.parameters, head, scaling, run.domain, run.columns
     student = students.finish(*made)

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import numbers
-from collections.abc import Callable
 from typing import Any, Self
 
 import jax
@@ -18,6 +17,7 @@ from posterity.distillation.pytrees import Array, leaves
 from posterity.distillation.scaling import Scaling
 from posterity.errors import StructureError, UsageError
 from posterity.families.gaussian import LOG_2PI
+from posterity.models.forward import shapes_of
 from posterity.models.likelihoods import LIKELIHOOD
 from posterity.networks.chances import kl_of_classes, kl_of_values, log_coin, log_softmax
 from posterity.networks.predictive import (
@@ -92,7 +92,7 @@ class Head:
                 expected="a `likelihood` and `outputs(z, x)`, or FunctionModel(..., predict=...)",
             )
         LIKELIHOOD.check(likelihood=kind)
-        made = shapes_of(model.outputs, z, x, fix="Check that `outputs(z, x)` takes a batch.")
+        made = shapes_of(model.outputs, z, x)
         own = getattr(model, "noise_variance", None) if kind == "gaussian" else None
         pair = isinstance(made, tuple) and len(made) == 2
         shape = getattr(made[0] if pair else made, "shape", ())
@@ -139,12 +139,11 @@ class Head:
         m)²) / v]`` is added, least at ``v = σ²``, since ``t`` hardly depends on it where the noise
         is large; and ``½ Σ [log 2π + log r + ν / r]`` with ``split`` if the noise is not known.
 
-        ``outputs`` are the network's; a StructureError unless there are ``size``. ``expectations``
-        are those of :mod:`posterity.networks.predictive`, over one draw or more. ``scaling`` maps
-        between their units and those of the network, which densities refer to. ``correction``
-        multiplies ``I``, see :meth:`Teacher.correction`.
+        ``outputs`` are the network's. ``expectations`` are those of
+        :mod:`posterity.networks.predictive`, over one draw or more. ``scaling`` maps between
+        their units and those of the network, which densities refer to. ``correction`` multiplies
+        ``I``, see :meth:`Teacher.correction`.
         """
-        self._check(outputs)
         if self.likelihood != "gaussian":
             log_q, log_s = self._logs(outputs)
             loss = -(jnp.exp(expectations["log_chances"]) * log_q).sum(-1)
@@ -172,7 +171,6 @@ class Head:
         """Return ``KL(teacher's predictive ‖ student's)`` of each input, in nats. For values it is
         between independent Gaussians with the predictives' moments. Arguments as of :meth:`loss`.
         """
-        self._check(outputs)
         if self.likelihood != "gaussian":
             return kl_of_classes(expectations["log_chances"], self._logs(outputs)[0])
         mean, variance, noise = self._teacher(expectations, scaling)
@@ -190,7 +188,6 @@ class Head:
         entropy ``H`` and its share ``s``. For values, ``s`` is the share of the predictive
         variance, without the factor ``H``, and the mean is over targets.
         """
-        self._check(outputs)
         if self.likelihood != "gaussian":
             parts = mutual_information(expectations), expectations["entropy"]
             own = self._logs(outputs)[1]
@@ -216,7 +213,10 @@ class Head:
         (array([[0.5, 0.5]]), array([0.693]), array([9.e-05]))
         """
         outputs = np.asarray(outputs, np.float64)
-        self._check(outputs)
+        if outputs.ndim != 2 or outputs.shape[1] != self.size:
+            raise StructureError(
+                found=f"outputs of shape {outputs.shape}", expected=f"(n, {self.size}), of {self}"
+            )
         if self.likelihood != "gaussian":
             log_q, log_s = self._logs(outputs)
             plain = Prediction.of_classes(log_q, likelihood=self.likelihood)
@@ -258,24 +258,6 @@ class Head:
         noise = expectations.get("noise", self.noise_variance)
         shift, scale = (jnp.asarray(part, mean.dtype) for part in units(scaling))
         return (mean - shift) / scale, expectations["variance"] / scale**2, noise / scale**2
-
-    def _check(self, outputs: Array) -> None:
-        if outputs.ndim != 2 or outputs.shape[1] != self.size:
-            raise StructureError(
-                found=f"outputs of shape {outputs.shape}", expected=f"(n, {self.size}), of {self}"
-            )
-
-
-def shapes_of(function: Callable[..., Any], own: PyTree, x: Any, *, fix: str) -> Any:
-    """Return the shapes of a function's value; its exceptions become a StructureError."""
-    try:
-        return jax.eval_shape(function, own, x)
-    except Exception as error:  # whatever the user's function raises
-        raise StructureError(
-            found=f"{type(error).__name__}: {error} for inputs of shape {np.shape(x)}",
-            expected="outputs for a batch of such inputs",
-            fix=f"Check the shape of the inputs. {fix}",
-        ) from error
 
 
 def _surprise(square: Array, log_variance: Array) -> Array:

@@ -17,17 +17,13 @@ import numpy as np
 from posterity.arguments import COUNT, NOT_NEGATIVE, Constraint
 from posterity.distillation.sampling import noise
 from posterity.errors import ParameterError, StructureError, UsageError
-from posterity.families.names import order, some
+from posterity.families.names import some
 from posterity.models.data import real_numbers
 from posterity.models.tables import array, columns_in
 from posterity.runtime.programs import jitted
 
 SPREAD = 0.1  # Default noise on inputs, in standard deviations of their columns
 SHARES = Constraint("a share from 0 to 1", lambda share: 0 <= float(share) <= 1)
-
-GRIDS = Constraint(
-    "one number or more of normals a side", lambda grids: grids and all(map(COUNT.allows, grids))
-)
 
 
 class Inputs(eqx.Module):
@@ -127,25 +123,21 @@ class Images(Pool):
     """Images of a data set, and what is like none of them, as students are to doubt.
 
     A share ``plain`` have noise alone. The others are, in equal shares, mixtures of two; mixtures
-    with their blocks in a random order; and smooth random fields, from grids of these numbers of
-    normals a side, alone or blended in. Half of them have another contrast, up to black and white,
-    and some are negatives. Pixels are clipped to the range of the data.
+    with their blocks in a random order; and smooth random fields, alone or blended in. Half of them
+    have another contrast, up to black and white, and some are negatives. Pixels are clipped to the
+    range of the data.
 
     ``x`` is (n, height, width) or (n, height, width, channels), or flattened images of this
     ``shape``. Errors are those of :class:`Pool`, and for a share outside of [0, 1].
     """
 
     shape: tuple[int, ...] = eqx.field(static=True)
-    grids: tuple[int, ...] = eqx.field(static=True)
     plain: float = eqx.field(static=True)
     noise: Any
     ends: Any
 
-    def __init__(
-        self, x: Any, shape: Any = None, *, plain: float = 0.25, grids: Sequence[int] = (4, 7, 14)
-    ):
+    def __init__(self, x: Any, shape: Any = None, *, plain: float = 0.25):
         SHARES.check(plain=plain)
-        GRIDS.check(grids=grids)
         x = real_numbers(x, "the images")
         shape = tuple(x.shape[1:] if shape is None else shape)
         whole = len(shape) in (2, 3) and all(map(COUNT.allows, shape))
@@ -156,7 +148,6 @@ class Images(Pool):
             )
         height, width, channels = map(int, shape if len(shape) == 3 else (*shape, 1))
         self.shape = (height, width, channels)
-        self.grids = tuple(grids)
         self.plain = float(plain)
         self.x, self.noise = _single(x), _single(SPREAD * x.std(0, dtype=np.float64))
         self.ends = _single(np.array([x.min(), x.max()]))
@@ -184,13 +175,17 @@ class Images(Pool):
         images = jnp.concatenate([one[:plain], changed]).reshape(n, *self.x.shape[1:])
         return jnp.clip(images, low, high)
 
-    def _fields(self, n: int, key: jax.Array) -> Any:
+    def _fields(
+        self,
+        n: int,
+        key: jax.Array,
+        *,
+        grids: tuple[int, ...] = (4, 7, 14),  # Numbers of normals a side
+    ) -> Any:
         """Draw a smooth field for each image, as many from each grid."""
         height, width, channels = self.shape
         fields = []
-        for side, own in zip(
-            self.grids, np.array_split(np.arange(n), len(self.grids)), strict=True
-        ):
+        for side, own in zip(grids, np.array_split(np.arange(n), len(grids)), strict=True):
             nothing = jnp.zeros((len(own), side, side, channels))
             draws = noise.normal(jax.random.fold_in(key, side), nothing)
             fields.append(jax.image.resize(draws, (len(own), height, width, channels), "linear"))
@@ -353,7 +348,6 @@ def as_inputs(value: object, columns: Sequence[str] = ()) -> Inputs:
     """
     if isinstance(value, Inputs):
         if columns and value.columns not in ((), tuple(columns)):
-            order(value.columns, columns, "the inputs", "the teacher")  # raises for other names
             raise StructureError(
                 found=f"inputs whose columns are {some(value.columns)}",
                 expected=f"frame[names] as the teacher, {some(columns)}",

@@ -91,7 +91,8 @@ def start(
         mean = expectations["mean"].mean(0)
         away = expectations["mean"] - mean
         spread = jnp.sqrt((away**2 + expectations["variance"]).mean(0))
-        scaling = scaling.with_outputs(mean, jnp.where(spread > 0, spread, 1.0))
+        scale = jnp.where(spread > 0, spread, 1.0)
+        scaling = dataclasses.replace(scaling, y_shift=mean, y_scale=scale)
 
     def single(leaf):
         return jnp.asarray(leaf, jnp.float32)

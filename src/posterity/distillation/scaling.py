@@ -10,8 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from posterity.arrays.typing import Bool, Float, Real
-from posterity.distillation.pytrees import leaves, rebuilt
-from posterity.errors import ParameterError
+from posterity.distillation.pytrees import leaves
 from posterity.models.data import real_numbers
 from posterity.runtime.jax_loaded import is_jax
 
@@ -33,8 +32,7 @@ class Scaling:
     y_scale out``.
 
     Arrays have shapes (d,), for flattened inputs, and (k,); None means no scaling. NumPy inputs are
-    scaled in float64, as float32 cannot resolve seconds since 1970. A shift that is not shaped as
-    its scale, or a scale that is not positive, is a ParameterError.
+    scaled in float64, as float32 cannot resolve seconds since 1970.
 
     >>> Scaling(x_shift=np.array([2000.0]), x_scale=np.array([10.0])).inputs(np.array([[2020.0]]))
     array([[2.]], dtype=float32)
@@ -44,20 +42,6 @@ class Scaling:
     x_scale: np.ndarray | None = None
     y_shift: np.ndarray | None = None
     y_scale: np.ndarray | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("x", "y"):
-            names = f"{name}_shift", f"{name}_scale"
-            if all(getattr(self, own) is None for own in names):
-                continue
-            shift, scale = parts = [np.array(getattr(self, own), np.float64) for own in names]
-            vars(self).update(zip(names, parts, strict=True))
-            columns = shift.ndim == 1 and shift.shape == scale.shape
-            if not columns or not (np.isfinite(shift) & (scale > 0) & (scale < np.inf)).all():
-                raise ParameterError(
-                    found=f"{name}_shift {shift} and {name}_scale {scale}",
-                    expected="a finite number of each a column, positive ones of the scale",
-                )
 
     @classmethod
     def of_inputs(cls, x: Any) -> Self:
@@ -93,10 +77,6 @@ class Scaling:
             return np.float32
         away = np.abs(shift) <= scale * 2.0**8
         return np.float32 if (away & (np.abs(np.log10(scale)) < 12)).all() else np.float64
-
-    def with_outputs(self, y_shift: Any, y_scale: Any) -> Self:
-        """Return this scaling with other shifts and scales of outputs, traced or not; unchecked."""
-        return rebuilt(type(self), {**vars(self), "y_shift": y_shift, "y_scale": y_scale})
 
     def inputs(self, x: Float[Real, "n ..."] | Any) -> Float[Real, "n ..."]:
         """Return scaled inputs (n, ...): float32 for NumPy arrays; JAX's keep their type."""

@@ -19,13 +19,13 @@ from posterity.arrays import keys
 from posterity.arrays.tree import taken
 from posterity.artifact.architecture import Architecture
 from posterity.artifact.registry import enrol_data
-from posterity.distillation.heads import Head, shapes_of, units
+from posterity.distillation.heads import Head, units
 from posterity.distillation.pytrees import Array
 from posterity.distillation.scaling import Domain, Scaling
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.families.layers import Dense, Layers
 from posterity.models.data import inputs
-from posterity.models.forward import Forward
+from posterity.models.forward import Forward, shapes_of
 from posterity.models.tables import distinct
 from posterity.networks.predictive import Prediction
 from posterity.runtime.programs import jitted
@@ -190,8 +190,7 @@ def start(
         )
     parameters = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), parameters)
     some = jax.ShapeDtypeStruct((2, *x.shape[1:]), jnp.float32)
-    fix = "Check that `apply(parameters, x)` takes a batch, and gives one array."
-    shape = getattr(shapes_of(applied(network), parameters, some, fix=fix), "shape", None)
+    shape = getattr(shapes_of(applied(network), parameters, some), "shape", None)
     if shape != (2, head.size):
         raise StructureError(
             found=f"a student with outputs of shape {shape and shape[1:]}",

@@ -117,7 +117,7 @@ class DiagonalForm(GaussianForm):
         return np.asarray(law.mean), np.log(np.asarray(law.variance)) / 2
 
     def law(self, parameters: PyTree, like: Any) -> Any:
-        mean, log_deviation = (np.asarray(leaf, np.float64) for leaf in parameters)
+        mean, log_deviation = parameters
         return like.with_moments(mean, np.exp(2 * log_deviation))
 
     def move(self, parameters: PyTree, v: Real) -> Any:
@@ -134,7 +134,7 @@ class DiagonalForm(GaussianForm):
         return np.exp(parameters[1])
 
     def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
-        return float((np.exp(np.asarray(parameters[1])) / unit).min())
+        return float((self.deviation(parameters) / unit).min())
 
     def _scattered(self, parameters: PyTree, noise: Real) -> Any:
         return self.deviation(parameters) * noise
@@ -164,7 +164,7 @@ class FullForm(GaussianForm):
         return np.asarray(law.mean), np.linalg.cholesky(np.asarray(law.covariance))
 
     def law(self, parameters: PyTree, like: Any) -> Any:
-        mean, factor = (np.asarray(leaf, np.float64) for leaf in parameters)
+        mean, factor = parameters
         return like.with_moments(mean, factor @ factor.mT)
 
     def move(self, parameters: PyTree, v: Real) -> Any:
@@ -186,7 +186,7 @@ class FullForm(GaussianForm):
     def place(self, z: Real, deviation: Real, root: np.ndarray | None = None) -> Any:
         if root is None:
             return z, np.diag(deviation)
-        upper = np.asarray(np.linalg.qr(root.T, mode="r"))
+        upper: Any = np.linalg.qr(root.T, mode="r")
         return z, (upper * np.sign(np.diagonal(upper))[:, None]).T
 
     def deviation(self, parameters: PyTree) -> Any:
@@ -194,7 +194,7 @@ class FullForm(GaussianForm):
 
     def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
         """Return the least singular value."""
-        scaled = np.asarray(parameters[1]) / unit[:, None]
+        scaled = parameters[1] / unit[:, None]
         return float(np.linalg.svd(scaled, compute_uv=False).min())
 
     def _scattered(self, parameters: PyTree, noise: Real) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 
 from posterity.arrays.namespace import is_traced, namespace
 from posterity.arrays.typing import Float, Floats, PyTree, Real
-from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.errors import ParameterError, UsageError
 from posterity.families.distribution import Distribution, fitted
 from posterity.families.supports import (
     Continuous,
@@ -105,10 +105,6 @@ class Supports:
 
     def unravel(self, flat: Float[Real, "... size"]) -> Any:
         """Return ``u`` from flat coordinates; the inverse of :meth:`ravel`."""
-        if flat.shape[-1:] != (self.size,):
-            raise StructureError(
-                found=f"an array of shape {flat.shape}", expected=f"(..., {self.size})"
-            )
         ends = np.cumsum([0, *map(math.prod, listed(self.free_shape))]).tolist()
         pieces = (flat[..., start:end] for start, end in itertools.pairwise(ends))
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from posterity.arrays.tree import Setting, static
 from posterity.arrays.typing import Float, PyTree, Real
+from posterity.errors import StructureError
 from posterity.families.layers import Conv, Layer, Layers
 from posterity.runtime.lazy import jax, jnp
 from posterity.runtime.programs import jitted
@@ -26,6 +27,18 @@ def apply(layers: Layers, arrays: PyTree, x: Float[Real, "n ..."]) -> list[Float
         flow = after(layer, preactivation(layer, own, flow))
         passed.append(flow)
     return passed
+
+
+def shapes_of(function: Callable[[Any, Any], Any], parameters: PyTree, x: PyTree) -> Any:
+    """Return the shapes of a function's value; its exceptions become a StructureError."""
+    try:
+        return jax.eval_shape(function, parameters, x)
+    except Exception as error:  # whatever the user's function raises
+        shapes = [leaf.shape for leaf in jax.tree.leaves(x)]
+        raise StructureError(
+            found=f"{type(error).__name__}: {error} for inputs of shapes {shapes}",
+            expected="a function that gives one array for a batch of such inputs",
+        ) from error
 
 
 class Function(Setting):

@@ -226,7 +226,7 @@ def log_predictive(
     posterior: HiddenMarkov,
     sequences: Sequence[Any],
     *,
-    key: KeyArray,
+    key: KeyArray | None = None,
     samples: int = 100,
 ) -> Float[np.ndarray, " n"]:
     """Return ``log p(sequence)`` of each new sequence in nats, averaged over the parameters.
@@ -234,7 +234,7 @@ def log_predictive(
     Args:
         posterior: posterior of the parameters.
         sequences: sequences of vectors (T, d) or symbols (T,).
-        key: random key of the draws.
+        key: random key of the draws, ``jax.random.key(0)`` by default.
         samples: number of draws of the parameters over which likelihoods are averaged.
 
     Raises:
@@ -243,7 +243,7 @@ def log_predictive(
     COUNT.check(samples=samples)
     q, x, lengths = _prepared(posterior, sequences)
     with jax.enable_x64(True):
-        draws = q.sample(key, (samples,))
+        draws = q.sample(jax.random.key(0) if key is None else key, (samples,))
         values = np.asarray(_likelihoods(draws, (x, lengths)))
     top = values.max(0)
     return top + np.log(np.mean(np.exp(values - top), axis=0))

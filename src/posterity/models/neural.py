@@ -24,7 +24,7 @@ from posterity.models.data import (
     pair,
     real_numbers,
 )
-from posterity.models.forward import Forward, Function, NoisyForward
+from posterity.models.forward import Forward, Function, NoisyForward, shapes_of
 from posterity.models.likelihoods import LIKELIHOOD, OUTPUTS, log_likelihood
 from posterity.runtime.lazy import eqx, jax, jnp
 from posterity.runtime.programs import jitted
@@ -225,12 +225,5 @@ class NeuralNetwork(Model):
         fails.
         """
         z = jax.ShapeDtypeStruct((self.size,), jnp.float32)
-        try:
-            made = jax.eval_shape(lambda z, x: self.apply(self.unravel(z), x), z, x)
-            return (made[0] if self.noise_variance is None else made).shape
-        except Exception as error:  # whatever the user's network raises
-            shapes = [np.shape(leaf) for leaf in jax.tree.leaves(x)]
-            raise StructureError(
-                found=f"{type(error).__name__}: {error} for inputs of shapes {shapes}",
-                expected="a network that gives one array for a batch of inputs",
-            ) from error
+        made = shapes_of(lambda z, x: self.apply(self.unravel(z), x), z, x)
+        return getattr(made[0] if self.noise_variance is None else made, "shape", ())

@@ -201,7 +201,7 @@ def _with_scales(prior: Scales, layers: Layers, own: Parameters) -> Parameters:
     means = list(own["mean"])
     logs = list(own["log_deviation"])
     for index in range(len(layers.widths)):
-        kernel = np.asarray(means[index]["kernel"]).reshape(-1, layers[index].outputs)
+        kernel = means[index]["kernel"].reshape(-1, layers[index].outputs)
         size = np.maximum(np.sqrt((kernel**2).mean(0)), 1e-3)
         size = np.minimum(size, 0.9 * prior.slab)
         means[index] = {name: array / size for name, array in means[index].items()}

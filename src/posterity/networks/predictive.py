@@ -141,12 +141,10 @@ class Prediction:
         return law_of_values(np.asarray(self.mean, np.float64), total, self.degrees)
 
 
-def expectations_of(
-    likelihood: str, outputs: Any, noise_variance: Any = None, *, axis: int = 0
-) -> Expectations:
+def expectations_of(likelihood: str, outputs: Any, noise_variance: Any = None) -> Expectations:
     """Return averages of outputs over draws, see the module's docstring.
 
-    May be compiled and vectorised, with static ``likelihood`` and ``axis`` (that of the draws).
+    May be compiled and vectorised, with a static ``likelihood``.
     ``outputs`` are logits (draws, n, K) for a ``"categorical"`` likelihood, logits (draws, n) or
     (draws, n, 1) for ``"bernoulli"``, and values (draws, n) or (draws, n, k) for ``"gaussian"``,
     or a pair of values and noise variances of the same shape. ``noise_variance`` is used for values
@@ -160,9 +158,7 @@ def expectations_of(
     LIKELIHOOD.check(likelihood=likelihood)
     if likelihood == "gaussian":
         values, noise = outputs if isinstance(outputs, tuple | list) else (outputs, noise_variance)
-        values = jnp.moveaxis(jnp.asarray(values), axis, 0)
-        if noise is not None and jnp.ndim(noise):
-            noise = jnp.moveaxis(jnp.asarray(noise), axis, 0)
+        values = jnp.asarray(values)
         # Relative to one of the draws, so that the variance of large values keeps its digits.
         away = values - values[0]
         mean = away.mean(0)
@@ -171,7 +167,7 @@ def expectations_of(
             averages["noise"] = jnp.broadcast_to(noise, values.shape).mean(0).astype(values.dtype)
         shape = len(mean), math.prod(mean.shape[1:])
         return {name: value.reshape(shape) for name, value in averages.items()}
-    logits = jnp.moveaxis(jnp.asarray(outputs), axis, 0)
+    logits = jnp.asarray(outputs)
     coin = likelihood == "bernoulli"
     logs = log_label(logits.reshape(*logits.shape[:2], 1)) if coin else log_softmax(logits)
     mean = jax.nn.logsumexp(logs, axis=0) - math.log(len(logs))

@@ -193,16 +193,13 @@ def _described(
     parts = _parts_of(tree)
     if layers is not None:
         return Tree(*_ordered(parts, layers, layout, order), layers)
-    windows = [part.path for part in parts if len(part.shape) == 4]
-    if windows:
+    windows = any(len(part.shape) == 4 for part in parts)
+    if windows or (activation is None and len(parts) > 1):
         raise UsageError(
-            found=f"convolutions at {windows}, of which arrays show neither stride nor pooling",
-            expected="layers=Layers((Conv(...), ..., Dense(...)), image=(28, 28, 1))",
-        )
-    if activation is None and len(parts) > 1:
-        raise UsageError(
-            found="hidden layers whose activation is not named",
-            expected="activation=, as 'relu', or layers=: arrays do not show it",
+            found=f"layers of shapes {[part.shape for part in parts]}, which do not show "
+            "activation, stride and pooling",
+            expected="activation=, as 'relu', if all are dense; or layers=Layers((Conv(...), ..., "
+            "Dense(...)), image=(28, 28, 1))",
         )
     chosen, layouts = _ordered(parts, None, layout, order)
     functions = [activation or "identity"] * (len(chosen) - 1) + ["identity"]
@@ -223,11 +220,6 @@ def _ordered(
 ) -> tuple[tuple[Part, ...], tuple[str, ...]]:
     """Return parts from inputs to outputs, and the position of each one's channels."""
     LAYOUT.check(layout=layout)
-    if layers is not None and len(parts) != len(layers):
-        raise StructureError(
-            found=f"{len(parts)} layers at {[part.path for part in parts]}",
-            expected=f"{len(layers)} layers, as described: {layers.summary}",
-        )
     if order is not None:
         if sorted(order) != sorted(part.path for part in parts):
             raise UsageError(
@@ -237,11 +229,14 @@ def _ordered(
     else:
         parts = _numbered(parts)
     layouts = _layouts(parts, layout)
-    if not _follows(parts, layouts, layers if widths else None):
+    described = layers.layers if layers else ()
+    own = [part.bias is not None for part in parts]
+    biased = layers is None or own == [layer.bias for layer in described]
+    if not biased or not _follows(parts, layouts, layers if widths else None):
         raise StructureError(
-            found=f"layers {[f'{part.path} {part.shape}' for part in parts]}",
+            found=f"layers {[f'{part.path} {part.shape}' for part in parts]}, with biases {own}",
             expected="each to take what the one before gives"
-            + (f", as described: {layers.summary}" if layers else ""),
+            + (f", {len(layers)} as described: {described}" if layers else ""),
             fix="Pass order=[...], their paths from inputs to outputs, if it is another one.",
         )
     return tuple(parts), layouts
@@ -337,11 +332,6 @@ def _placed(known: Tree, z: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         if image:
             kernel = kernel.reshape(*image, -1).transpose(2, 0, 1, 3).reshape(kernel.shape)
         yield part.kernel, _turned(kernel, layout, THEIRS)
-        if (part.bias is not None) != ("bias" in arrays[index]):
-            raise StructureError(
-                found=f"layer {part.path!r} with{'' if part.bias is not None else 'out'} a bias",
-                expected="a bias where the network has one",
-            )
         if part.bias is not None:
             bias = arrays[index]["bias"]
             wide = isinstance(known.layers[index], Conv) and layout == "first"

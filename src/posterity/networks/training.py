@@ -88,7 +88,6 @@ def train(
     batch_size: int = 100,
     learning_rate: float = 2e-3,
     start: Network | None = None,
-    pacing: Pacing = PACING,
     progress: ProgressCallback | None = None,
 ) -> Trained:
     """Fit independent Gaussians to the weights of a network, from one site's data.
@@ -118,7 +117,6 @@ def train(
             first 70 % of ``steps``; then it falls to zero.
         start: network whose means and deviations the training starts from; by default ``prior`` if
             that is a network, else random means.
-        pacing: how long the training goes on; the defaults are the numbers named here.
         progress: called after each 50 steps with the bound, in nats per record, as ``objective``;
             an exception that it raises ends the training.
 
@@ -144,7 +142,7 @@ def train(
     trained = fit(**locals())
     if not trained.status.converged:
         warnings.warn(
-            f"Training has {trained.status} (nats a record that the bound rose in {pacing.window} "
+            f"Training has {trained.status} (nats a record that the bound rose in {PACING.window} "
             f"steps, before the rate fell), after {trained.steps} steps. "
             "Leave `steps` out, raise it, or standardise the data.",
             ConvergenceWarning,
@@ -167,7 +165,6 @@ def fit(
     learning_rate: float,
     start: Network | None,
     tolerance: float | int = 0.01,
-    pacing: Pacing = PACING,
     progress: ProgressCallback | None = None,
 ) -> Trained:
     """Train as :func:`train` does, without a ConvergenceWarning."""
@@ -200,7 +197,6 @@ def fit(
             learning_rate,
             steps,
             tolerance,
-            pacing,
         )
         training.run(progress)
         return training.result()
@@ -219,7 +215,6 @@ class _Training:
     rate: float
     limit: int | None
     tolerance: float
-    pacing: Pacing
     trace: list[float] = dataclasses.field(default_factory=list)
     steps: int = 0
     steady: int = 0
@@ -233,25 +228,24 @@ class _Training:
         """Make steps at the full rate, up to the limit or until convergence, then at a rate that
         falls to zero over a share of the steps, or over half as many as were made before.
         """
-        pacing = self.pacing
-        most = pacing.most if self.limit is None else round((1 - pacing.cooling) * self.limit)
+        most = PACING.most if self.limit is None else round((1 - PACING.cooling) * self.limit)
         while self.steps < most:
-            self.chunk(np.full(min(pacing.chunk, most - self.steps), self.rate), progress)
+            self.chunk(np.full(min(PACING.chunk, most - self.steps), self.rate), progress)
             self.steady = len(self.trace)
-            two_windows = self.steps >= 2 * pacing.window
-            looks = two_windows and self.steps % (pacing.window // 2) == 0
+            two_windows = self.steps >= 2 * PACING.window
+            looks = two_windows and self.steps % (PACING.window // 2) == 0
             if self.limit is None and looks and self.status().converged:
                 break
-        enough = -(-self.steps // (2 * pacing.chunk)) * pacing.chunk
+        enough = -(-self.steps // (2 * PACING.chunk)) * PACING.chunk
         left = enough if self.limit is None else self.limit - self.steps
         rates = self.rate * np.linspace(1, 0, left, endpoint=False)
-        for begin in range(0, left, pacing.chunk):
-            self.chunk(rates[begin : begin + pacing.chunk], progress)
+        for begin in range(0, left, PACING.chunk):
+            self.chunk(rates[begin : begin + PACING.chunk], progress)
 
     def chunk(self, rates: np.ndarray, progress: ProgressCallback | None) -> None:
         """Make steps at these rates; the chunk is padded with steps of rate zero."""
         made = len(rates)
-        size = self.pacing.chunk
+        size = PACING.chunk
         chosen = np.stack([next(self.batches) for _ in range(size)]).astype(np.int32)
         rates = np.pad(rates, (0, size - made)).astype(np.float32)
         key, (x, y) = jax.random.fold_in(self.key, len(self.trace)), self.records
@@ -269,7 +263,7 @@ class _Training:
 
     def status(self) -> Status:
         """Return the status, by the rise of the bound at the full rate."""
-        return status_of(np.array(self.trace), self.steady, self.tolerance, self.pacing)
+        return status_of(np.array(self.trace), self.steady, self.tolerance)
 
     def result(self) -> Trained:
         """Return the result so far."""
@@ -278,25 +272,25 @@ class _Training:
         return Trained(posterior, self.prior, *made, self.bound.temperature, self.status())
 
 
-def status_of(trace: np.ndarray, steady: int, tolerance: float, pacing: Pacing) -> Status:
+def status_of(trace: np.ndarray, steady: int, tolerance: float) -> Status:
     """Return the status of a training from its trace: the bound in nats per record, averaged over
     each chunk of steps, the first ``steady`` of which had the full rate. The change is between the
     last two windows of steps at the full rate, per window. Changes within two standard errors are
     accepted, up to three times the tolerance.
     """
     tail = trace[:steady] if steady >= 2 else trace
-    each = max(min(pacing.window // pacing.chunk, len(tail) // 2), 1)
+    each = max(min(PACING.window // PACING.chunk, len(tail) // 2), 1)
     last = tail[-each:]
     before = tail[-2 * each : -each]
     if not len(before):
         return Status("not converged", math.inf, tolerance, ("too few steps to tell",))
-    pace = pacing.window / (each * pacing.chunk)
-    change = abs(float(last.mean() - before.mean())) * pace
+    pace = PACING.window / (each * PACING.chunk)
+    change = abs(last.mean() - before.mean()) * pace
     # Noise is estimated by differences of consecutive chunks, so that a trend is not noise.
     noise = np.diff(tail[-2 * each :]).std() / np.sqrt(each) * pace
-    end = float(last.mean())
-    allowed = tolerance * max(1.0, min(abs(end), abs(end - float(trace[0]))))
-    allowed = max(allowed, min(2 * float(noise), 3 * allowed))
+    end = last.mean()
+    allowed = tolerance * max(1.0, min(abs(end), abs(end - trace[0])))
+    allowed = max(allowed, min(2 * noise, 3 * allowed))
     if trace[-1] < trace[0]:
         return Status("diverged", change, allowed, ("the bound is lower than at first",))
     return Status("converged" if change <= allowed else "not converged", change, allowed)

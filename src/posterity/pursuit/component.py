@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import scipy.special
 from jaxtyping import Float, PyTree
@@ -195,12 +194,11 @@ def _moved(search: Search, state: State, v: Float[np.ndarray, "k p1"]) -> State 
     """
     parameters = state.parameters
     for slot in state.used:
-        own = objectives.moved(search.form, taken(parameters, slot), v[slot, :-1])
+        own = search.form.move(taken(parameters, slot), v[slot, :-1])
         if _degenerate(search, own):
             return None
         parameters = _with_slot(parameters, slot, own)
-    with np.errstate(divide="ignore"):
-        weights = rules.pruned(scipy.special.softmax(np.log(state.weights) + v[:, -1]))
+    weights = rules.pruned(scipy.special.softmax(np.log(state.weights) + v[:, -1]))
     cache = search.sampled(parameters, weights)
     if any(_unresolved(search, cache, slot) for slot in np.flatnonzero(weights).tolist()):
         return None
@@ -245,7 +243,7 @@ def _searched(
     own = _narrowed(form, own, lambda own: along(own)(zero))
     for _ in range(rounds):
         end = maximised(along(own), zero)
-        own = objectives.moved(form, own, end.v)
+        own = form.move(own, end.v)
         count += end.evaluations * len(search.nodes)
         if np.abs(end.v).max() < 1:
             break
@@ -270,7 +268,7 @@ def _narrowed(
 
     least = value(own)
     for _ in range(most):
-        half = jax.tree.map(np.asarray, form.narrowed(own))
+        half = form.narrowed(own)
         before = least
         least = value(half)
         if least - before < much * form.size:
@@ -287,8 +285,7 @@ def _candidate(
     if reason:
         return Refusal(reason)
     parameters = _with_slot(state.parameters, slot, own)
-    used = [*state.used, slot]
-    cache = search.with_slot(state.cache, parameters, slot, used)
+    cache = search.with_slot(state.cache, parameters, slot)
     if not np.isfinite(cache.log_l[slot]).all():
         share = 1 - np.isfinite(cache.log_l[slot]).mean()
         return Refusal(
@@ -336,7 +333,7 @@ def _degenerate(
 ) -> str:
     """Return the reason why parameters are degenerate, or an empty text."""
     form = search.form
-    if not all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(own)):
+    if not all(np.isfinite(leaf).all() for leaf in own):
         return "its parameters are not finite"
     base = form.parameters(search.base)
     unit = form.deviation(base)
@@ -359,4 +356,4 @@ def _degenerate(
 
 
 def _with_slot(parameters: PyTree, slot: int, own: PyTree) -> Any:
-    return jax.tree.map(lambda rows, new: with_row(rows, slot, np.asarray(new)), parameters, own)
+    return tuple(with_row(rows, slot, new) for rows, new in zip(parameters, own, strict=True))

@@ -2,7 +2,8 @@
 
 Objectives are means over draws that are smooth functions of fixed noise, so that they can be
 maximised to full precision (giordano2024). The target is evaluated by compiled programs of one
-batch of events each; what is left of a gradient has a closed form.
+batch of events each; what is left of a gradient has a closed form. Results may not be finite, which
+callers check: a pursuit makes NumPy silent about them, once.
 """
 
 import functools
@@ -23,8 +24,6 @@ from posterity.inference.modes import in_batches
 from posterity.pursuit.target import Target
 from posterity.runtime.programs import jitted
 
-_quiet = functools.partial(np.errstate, over="ignore", divide="ignore", invalid="ignore")
-"""Decorator of numeric functions whose results may not be finite, which their callers check."""
 BATCH = 128
 """Number of events per call of a program, so that each is compiled for one size."""
 NEAR = np.outer([1, -1], 2.0 ** np.array([-50, -48, -46])).reshape(-1, 1, 1)
@@ -66,8 +65,7 @@ def resolved(
     hardly differs where events differ in their last digits. Those of ``gammaln`` at 1e14 are not.
     """
     near = batched(values, (target,), (z * (1 + NEAR)).reshape(-1, z.shape[1]))
-    with np.errstate(invalid="ignore"):  # where the density is not finite
-        return np.ptp(near.reshape(len(NEAR), -1), axis=0) <= rough
+    return np.ptp(near.reshape(len(NEAR), -1), axis=0) <= rough
 
 
 @jitted
@@ -76,7 +74,6 @@ def values_and_slopes(target: Target, z: Real) -> tuple[Float[jax.Array, " n"], 
     return jax.vmap(jax.value_and_grad(target.log_density))(z)
 
 
-@_quiet()
 def densities(
     form: GaussianForm, parameters: PyTree, z: Float[np.ndarray, "n d"]
 ) -> Float[np.ndarray, "n k"]:
@@ -85,24 +82,16 @@ def densities(
     return np.stack([form.log_prob(taken(parameters, slot), z) for slot in slots], 1)
 
 
-@_quiet()
-def moved(form: GaussianForm, parameters: PyTree, v: Float[np.ndarray, " p"]) -> Any:
-    """Return the parameters of a component after a move ``v``."""
-    return form.move(parameters, v)
-
-
 def batched(program: Callable[..., Any], arguments: tuple[Any, ...], rows: PyTree) -> Any:
     """Return ``program(*arguments, rows)`` for rows (n, ...), in batches, as NumPy arrays."""
     return in_batches(functools.partial(program, *arguments), rows, BATCH)
 
 
-@_quiet()
 def drawn(form: GaussianForm, own: PyTree, noise: Any, v: Float[Any, " p"] | None = None) -> Any:
     """Return draws (n, d) of one component, moved by ``v``."""
     return form.draw(own if v is None else form.move(own, v), noise)
 
 
-@_quiet()
 def mixture(
     form: GaussianForm,
     v: Float[np.ndarray, "k p1"],
@@ -134,7 +123,6 @@ def mixture(
     return log_q, slopes, total
 
 
-@_quiet()
 def mixed(
     form: GaussianForm, ratio: Ratio, z: Float[np.ndarray, "n d"]
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n d"]]:
@@ -148,10 +136,9 @@ def mixed(
 
 
 class Optimum(NamedTuple):
-    """The end of a maximisation, the value there, and the number of gradients."""
+    """The end of a maximisation, and the number of gradients."""
 
     v: Float[np.ndarray, "..."]
-    value: float
     evaluations: int
 
 
@@ -171,10 +158,9 @@ def component(
         z = drawn(form, start, noise, v)
         log_l, up = batched(values_and_slopes, (target,), z)
         taken, down = mixed(form, ratio, z)
-        with np.errstate(invalid="ignore"):  # where the density is not finite
-            entropy = form.entropy(form.move(start, v))
-            pull = form.pull(start, v, noise, (up - down) * (lam / len(z)))
-            return entropy + lam * (log_l - taken).mean(), form.widening + pull
+        entropy = form.entropy(form.move(start, v))
+        pull = form.pull(start, v, noise, (up - down) * (lam / len(z)))
+        return entropy + lam * (log_l - taken).mean(), form.widening + pull
 
     return look
 
@@ -194,18 +180,17 @@ def joint(form: GaussianForm, noise: Any, target: Target, start: Components) -> 
         own = [(v[slot, :-1], taken(start.parameters, slot)) for slot in used]
         z = np.concatenate([drawn(form, law, noise, moves) for moves, law in own])
         log_l, up = batched(values_and_slopes, (target,), z)
-        weights = scipy.special.softmax(np.asarray(start.log_weights) + v[:, -1])
+        weights = scipy.special.softmax(start.log_weights + v[:, -1])
         shares = np.repeat(weights[used] / len(noise), len(noise))
         logs, down, density = mixture(form, v, start, shares, z)
         if not first:
             first.append(density)
         slope = first[0] - density
         gaps = np.zeros(len(weights))
-        with np.errstate(invalid="ignore"):  # where the density is not finite
-            gaps[used] = (log_l - logs).reshape(len(used), -1).mean(1)
-            value = weights @ gaps
-            slope[:, -1] += weights * (gaps - value)
-            slopes = np.split(up * shares[:, None] - down, len(used))
+        gaps[used] = (log_l - logs).reshape(len(used), -1).mean(1)
+        value = weights @ gaps
+        slope[:, -1] += weights * (gaps - value)
+        slopes = np.split(up * shares[:, None] - down, len(used))
         for slot, (moves, law), rows in zip(used, own, slopes, strict=True):
             slope[slot, :-1] += form.pull(law, moves, noise, rows)
         return value + (first[0] * v).sum(), slope
@@ -220,8 +205,8 @@ def maximised(look: Look, v: Float[np.ndarray, "..."], *, most: int = 300) -> Op
         value, slope = look(flat.reshape(v.shape))
         return -value, -slope.ravel()
 
-    top, value, evaluations = lbfgs(least, v.ravel(), most=most)
-    return Optimum(top.reshape(v.shape), -float(value), evaluations)
+    top, _, evaluations = lbfgs(least, v.ravel(), most=most)
+    return Optimum(top.reshape(v.shape), evaluations)
 
 
 def noise(form: GaussianForm, key: KeyArray, number: int) -> Float[np.ndarray, "n d"]:

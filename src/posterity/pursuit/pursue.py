@@ -120,7 +120,8 @@ def pursue(
     SCHEDULE.or_none().check(schedule=schedule)
     POSITIVE.check(tolerance=tolerance)
     key = keys.seeded(0) if key is None else keys.plain(key)
-    with jax.enable_x64(True):
+    silent = np.errstate(over="ignore", divide="ignore", invalid="ignore")  # what is not finite
+    with jax.enable_x64(True), silent:
         own, supports = origin.unmapped
         form = form_of(own)
         if form is None:
@@ -183,30 +184,24 @@ def _base(base: PyTree, target: Target) -> Distribution:
 def _initial(search: Search, kept: Checkpoint, components: int, count: int) -> State:
     """Return the first state: from the checkpoint, or empty."""
     base = search.form.parameters(search.base)
-    parameters = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (count, *np.shape(leaf))), base)
+    parameters = tuple(np.broadcast_to(leaf, (count, *leaf.shape)) for leaf in base)
     weights = np.zeros(count)
     before = kept.load()
     if before is None:
         return State(parameters, weights, search.sampled(parameters, weights))
     value, position = before
-    saved = np.asarray(value["weights"])
-    used = np.flatnonzero(saved > 0)
-    if len(used) > components:
+    saved = value["weights"]
+    if len(saved) > count:
         raise UsageError(
-            found=f"components={components} below those of the checkpoint, {len(used)}",
-            expected=f"{len(used)} at least",
+            found=f"components={components} for a checkpoint of up to {len(saved) - 1}",
+            expected=f"{len(saved) - 1} at least",
         )
-    rows = jax.tree.unflatten(jax.tree.structure(base), value["parameters"])
-    if len(saved) == count:
-        parameters = rows
-        weights = saved
-    else:
 
-        def fill(rows, spare):
-            return np.concatenate([rows[used], spare[len(used) :]])
+    def fill(rows, spare):
+        return np.concatenate([rows, spare[len(rows) :]])
 
-        parameters = jax.tree.map(fill, rows, parameters)
-        weights = fill(saved, weights)
+    parameters = tuple(map(fill, value["parameters"], parameters))
+    weights = fill(saved, weights)
     state = State(parameters, weights, search.sampled(parameters, weights))
     kinds = {"trace": Row, "refused": Refused}
     parts = {name: tuple(kind(*row) for row in position[name]) for name, kind in kinds.items()}
@@ -230,7 +225,7 @@ def _driven(
     def report(state: State) -> None:
         if kept.path is not None:
             value = {
-                "parameters": [np.asarray(leaf) for leaf in jax.tree.leaves(state.parameters)],
+                "parameters": list(state.parameters),
                 "weights": state.weights,
                 "posterior": search.posterior(state),
             }

@@ -78,8 +78,7 @@ def reweighted(
         z = jax.tree.map(np.asarray, posterior.sample(key, (draws,)))
         event = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), z)
         target = traced_at(as_target(target), event, posterior)
-        log_l = np.asarray(batched(values, (target,), z), np.float64)
-        logs = log_l - np.asarray(posterior.log_prob(z))
+        logs = batched(values, (target,), z) - np.asarray(posterior.log_prob(z))
     logs = np.where(np.isnan(logs), -np.inf, logs)
     if not np.isfinite(logs.max()):
         raise ParameterError(

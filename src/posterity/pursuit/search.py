@@ -44,31 +44,23 @@ class Search:
     def sampled(self, parameters: PyTree, weights: Float[np.ndarray, " k"]) -> SampleCache:
         """Return the cache of a mixture."""
         slots = len(weights)
-        used = np.flatnonzero(weights > 0).tolist()
         z = np.zeros((slots, self.samples, self.form.size))
         nothing = np.zeros((slots, slots, self.samples))
         cache = SampleCache(z, nothing[0], nothing)
-        for slot in used:
-            known = used if slot == used[-1] else []  # densities at all draws, once
-            cache = self.with_slot(cache, parameters, slot, known)
+        for slot in np.flatnonzero(weights).tolist():
+            cache = self.with_slot(cache, parameters, slot)
         return cache
 
-    def with_slot(
-        self, cache: SampleCache, parameters: PyTree, slot: int, used: list[int]
-    ) -> SampleCache:
-        """Return the cache with new draws of one slot, from fixed noise; ``used`` are all slots
-        with a component.
-        """
+    def with_slot(self, cache: SampleCache, parameters: PyTree, slot: int) -> SampleCache:
+        """Return the cache with new draws of one slot, from fixed noise."""
+        own = taken(parameters, slot)
         key = keys.fold_in(keys.fold_in(self.key, 1), slot)
-        noise = objectives.noise(self.form, key, self.samples)
-        z = objectives.drawn(self.form, taken(parameters, slot), noise)
-        log_l = with_row(cache.log_l, slot, batched(objectives.values, (self.target,), z))
-        z = with_row(cache.z, slot, z)
-        values = cache.densities.copy()
-        for other in used:
-            logs = objectives.densities(self.form, parameters, z[other])
-            values[:, other] = logs.T
-        return SampleCache(z, log_l, values)
+        drawn = objectives.drawn(self.form, own, objectives.noise(self.form, key, self.samples))
+        z = with_row(cache.z, slot, drawn)
+        log_l = with_row(cache.log_l, slot, batched(objectives.values, (self.target,), drawn))
+        densities = with_row(cache.densities, slot, self.form.log_prob(own, z))
+        densities[:, slot] = objectives.densities(self.form, parameters, drawn).T
+        return SampleCache(z, log_l, densities)
 
     def key_of(self, number: int) -> KeyArray:
         """Return the key of one component's search, or of the polish for number zero."""
@@ -106,8 +98,7 @@ class State:
     @property
     def q(self) -> Components:
         """The mixture, for objectives."""
-        with np.errstate(divide="ignore"):
-            return Components(self.parameters, np.log(self.weights))
+        return Components(self.parameters, np.log(self.weights))
 
     @property
     def gap(self) -> Estimate:

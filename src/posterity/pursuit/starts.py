@@ -78,7 +78,7 @@ def scouted(
             parameters = taken(state.parameters, slot)
             events.append(objectives.drawn(form, parameters, own))
     z = np.concatenate(events)
-    log_l = np.asarray(batched(objectives.values, (search.target,), z), np.float64)
+    log_l = batched(objectives.values, (search.target,), z)
     blank = np.isnan(log_l[:count]) | np.isposinf(log_l[:count])
     if ratio.q is None:
         return Scouted(z, log_l, log_l, count, blank)

@@ -53,10 +53,10 @@ def test_langevin_step_is_the_papers(kind, scale):
 
 
 def test_preconditioned_step_divides_by_the_root_mean_square():
-    kernel = PreconditionedSGLD(0.3, decay=0.9, floor=0.1, records=10)
+    kernel = PreconditionedSGLD(0.3, decay=0.9, floor=1.0)
     state, _ = steps(kernel, 2, scale=SCALE)
     # with one gradient throughout, the mean of its squares is its square from the first step on
-    s = jax.tree.map(lambda s, g: s / (0.1 + abs(g) / 10), SCALE, GRADIENT)
+    s = jax.tree.map(lambda s, g: s / (1.0 + abs(g)), SCALE, GRADIENT)
     close(scale_of(kernel, state), s)
     move = lambda x, g, z, s: x + 0.3 * s / 2 * g + np.sqrt(0.3 * s) * z
     expected = POSITION
@@ -128,18 +128,13 @@ def test_scans_jits_and_vmaps_to_the_same():
     close(jax.tree.map(lambda leaf: np.asarray(leaf)[0], both.position), state.position)
 
 
-def test_schedule_and_temperature_follow_the_step():
-    kernel = SGLD(
-        optax.exponential_decay(1.0, 2, 0.5, staircase=True),
-        temperature=lambda step: jnp.where(step < 2, 0.0, 1.0),
-    )
-    state, sizes, moved = init(kernel, single([0])), [], []
+def test_a_schedule_follows_the_step():
+    kernel = SGLD(optax.exponential_decay(1.0, 2, 0.5, staircase=True))
+    state, sizes = init(kernel, single([0])), []
     for index in range(4):
-        before = state.position
         state, info = step(kernel, state, single([0]), jax.random.key(index + 1))
         sizes.append(float(info.size))
-        moved.append(not np.array_equal(state.position, before))
-    assert sizes == [1.0, 1.0, 0.5, 0.5] and moved == [False, False, True, True]
+    assert sizes == [1.0, 1.0, 0.5, 0.5]
 
 
 def test_double_precision_stays_double():
@@ -161,7 +156,7 @@ def test_a_kernel_without_a_size_can_be_made_but_not_run(make):
 @pytest.mark.parametrize(("make", "options"), [
     (SGLD, {"step_size": -1.0}), (SGLD, {"noise": "none"}), (SGLD, {"temperature": -1.0}),
     (SGHMC, {"friction": 0.0}), (SGHMC, {"friction": 1.5}), (PreconditionedSGLD, {"decay": 1.0}),
-    (PreconditionedSGLD, {"floor": 0.0}), (PreconditionedSGLD, {"records": 0}),
+    (PreconditionedSGLD, {"floor": 0.0}),
 ])  # fmt: skip
 def test_kernels_that_make_no_sense_are_refused(make, options):
     with pytest.raises(UsageError):

@@ -93,5 +93,3 @@ def test_what_makes_no_sense_is_said():
     key = jax.random.key(0)
     with pytest.raises(UsageError, match="typed key"):
         noise.normal(jax.random.key_data(key), np.zeros(2, np.float32))
-    with pytest.raises(UsageError, match="typed key"):
-        noise.indices(jax.random.key_data(key), (2,), 3)

@@ -95,10 +95,10 @@ def length(
     learner = dataclasses.replace(target, data=rest, count=count, batch_size=batch_size)
     start = learner.start(chains, key=second)
     scores = np.array([_scores(learner, climb(learner, start, n, key=third), out) for n in LENGTHS])
-    best = int(scores.mean(1).argmax())
+    best = scores.mean(1).argmax()
     behind = scores[best] - scores
     error = behind.std(1, ddof=1) / held**0.5
-    return LENGTHS[int(np.argmax(behind.mean(1) <= error))]
+    return LENGTHS[np.argmax(behind.mean(1) <= error)]
 
 
 def _distinct(data: PyTree) -> Int[np.ndarray, " n"]:

@@ -40,7 +40,7 @@ def temperature(
     off = each / wanted - 1
     sure = np.abs(each - wanted) > SURE * errors
     reasons = []
-    worst = int(errors.argmax())
+    worst = errors.argmax()
     known = errors[worst] <= OFF * wanted
     if not known:
         reasons.append(
@@ -165,7 +165,6 @@ def misfit(
 def agreement(
     chains: Float[np.ndarray, "chains n d"],
     coordinates: Float[np.ndarray, "chains n q"],
-    limits: Limits = Limits(),  # noqa: B008
 ) -> tuple[list[str], float | None, float | None]:
     """Return reasons to doubt that chains agree, the largest R-hat and the least effective size, of
     ``chains``, the log density and outputs, and of the ``coordinates`` of a model. Coordinates in
@@ -173,6 +172,7 @@ def agreement(
     be permuted, so that only coordinates differ. Their tails and variances are reasons too, as
     draws of parameters are read as intervals and moments.
     """
+    limits = Limits()
     alone = "one chain cannot show that another would be elsewhere: run two at least"
     reasons: list[str] = [alone] if len(chains) == 1 else []
     watched = diagnose(np.concatenate([chains, coordinates], axis=-1))

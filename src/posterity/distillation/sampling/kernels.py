@@ -22,11 +22,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from posterity.arguments import POSITIVE, SHARE, Constraint
+from posterity.arguments import NOT_NEGATIVE, POSITIVE, SHARE, Constraint
 from posterity.arrays.typing import Shape
 from posterity.distillation.pytrees import leaves
 from posterity.distillation.sampling import noise as noises
-from posterity.distillation.sampling.schedules import STEP_SIZE, TEMPERATURE, StepSize, size_at
+from posterity.distillation.sampling.schedules import STEP_SIZE, StepSize, size_at
 from posterity.errors import StructureError, UsageError
 
 BELOW_ONE = Constraint("a number in [0, 1)", lambda x: 0 <= float(x) < 1)
@@ -54,14 +54,14 @@ class Kernel:
 
     step_size: StepSize | None
     noise: str
-    temperature: StepSize
+    temperature: float | int
     friction: Any = 1  # Friction of the momentum; 1 without momentum
     remembers: ClassVar[bool] = False  # Whether the state has a memory, which starts at zero
 
     def __post_init__(self) -> None:
         noises.KINDS.check(noise=self.noise)
         STEP_SIZE.check(step_size=self.step_size)
-        TEMPERATURE.check(temperature=self.temperature)
+        NOT_NEGATIVE.check(temperature=self.temperature)
 
     def init(self, position: PyTree, scale: PyTree = None) -> State:
         """Return the initial state at a position, with zero memory."""
@@ -93,7 +93,7 @@ class Kernel:
         _check(state.position, gradient, "a gradient")
         size = size_at(self.step_size, state.step)
         half = size / 2
-        deviation = jnp.sqrt(size * size_at(self.temperature, state.step))
+        deviation = jnp.sqrt(size * self.temperature)
         noise = noises.normal(key, state.position, self.noise)
 
         def move(slope: Any, white: jax.Array, s: Any = 1.0) -> jax.Array:
@@ -109,8 +109,8 @@ class SGLD(Kernel):
 
     ``step_size`` is ``eps``, in the parameters' units squared per nat, or a schedule; None lets
     :class:`~posterity.distillation.Langevin` tune it. ``noise`` is a kind of
-    :func:`posterity.distillation.sampling.noise.normal`. ``temperature`` is a number or a schedule:
-    1 samples the posterior, 0 is gradient ascent without noise.
+    :func:`posterity.distillation.sampling.noise.normal`. ``temperature`` 1 samples the posterior, 0
+    is gradient ascent without noise.
 
     Source: welling2011.
 
@@ -123,18 +123,18 @@ class SGLD(Kernel):
 
     step_size: StepSize | None = None
     noise: str = "binomial"
-    temperature: StepSize = 1.0
+    temperature: float | int = 1.0
 
 
-@leaves("step_size", "decay", "floor", "records", "temperature")
+@leaves("step_size", "decay", "floor", "temperature")
 @dataclasses.dataclass(frozen=True)
 class PreconditionedSGLD(Kernel):
     """SGLD that divides each entry's step size by a running root mean square of its gradient.
 
-    ``s = 1 / (floor + sqrt(V))``, with ``V = decay V + (1 - decay) (gradient / records)²`` divided
-    by ``1 - decay^t``, as it starts at zero; ``scale`` multiplies it. ``step_size`` is the size for
-    an entry whose gradient has a root mean square of one. If ``records`` is the number of records,
-    sizes and floors are those of the paper, where ``V`` is of means over a minibatch.
+    ``s = 1 / (floor + sqrt(V))``, with ``V = decay V + (1 - decay) gradient²`` divided by ``1 -
+    decay^t``, as it starts at zero; ``scale`` multiplies it. ``step_size`` is the size for an entry
+    whose gradient has a root mean square of one. In the paper ``V`` is of means over a minibatch:
+    its sizes and floors are to be multiplied by the number of records.
 
     The posterior is not exactly invariant: the term ``Γ_i = Σ_j ∂s_i / ∂theta_j``, of order ``(1 -
     decay) / floor^(3/2)``, is left out as in the paper. For the exact posterior, continue with
@@ -152,24 +152,22 @@ class PreconditionedSGLD(Kernel):
     step_size: StepSize | None = None
     decay: float | int = 0.99
     floor: float | int = 1e-5
-    records: float | int = 1
     noise: str = "binomial"
-    temperature: StepSize = 1.0
+    temperature: float | int = 1.0
 
     remembers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         BELOW_ONE.check(decay=self.decay)
-        POSITIVE.check(floor=self.floor, records=self.records)
+        POSITIVE.check(floor=self.floor)
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
         _check(state.position, gradient, "a gradient")
         decay = self.decay
-        records = self.records
 
         def mean(old, slope):
-            return decay * old + (1 - decay) * (slope / records) ** 2
+            return decay * old + (1 - decay) * slope**2
 
         memory = jax.tree.map(mean, state.memory, gradient)
         after = state._replace(memory=memory, step=state.step + 1)
@@ -214,7 +212,7 @@ class SGHMC(Kernel):
     step_size: StepSize | None = None
     friction: float | int | jax.Array | None = 0.1
     noise: str = "binomial"
-    temperature: StepSize = 1.0
+    temperature: float | int = 1.0
 
     remembers: ClassVar[bool] = True
 

@@ -88,7 +88,6 @@ class Langevin(Teacher):
         burn_in: number of steps before the first draw, rounded up to whole chunks of 250; by
             default five times the relaxation time of a direction as wide as the scale, from 1,000
             to 40,000 (5,000 for large models), or 1,000 where the step size is given.
-        scaled: whether to precondition by a diagonal scale; by default if no step size is given.
 
     Raises a UsageError for a prior that is not a law, or when a model that does not predict is used
     as a teacher; a StructureError or a ParameterError for data that do not suit the model. Values
@@ -113,7 +112,6 @@ class Langevin(Teacher):
     burn_in: int | None
     chains: int = eqx.field(static=True)
     thin: int = eqx.field(static=True)
-    scaled: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -127,7 +125,6 @@ class Langevin(Teacher):
         thin: int = 1,
         climb: int | None = None,
         burn_in: int | None = None,
-        scaled: bool | None = None,
     ):
         KERNEL.or_none().check(kernel=kernel)
         COUNT.check(thin=thin)
@@ -143,7 +140,6 @@ class Langevin(Teacher):
         self.columns = columns_of(prior) or columns_in(data)
         momentum = isinstance(self.target, WeightsTarget)
         self.kernel = kernel or (SGHMC(friction=None) if momentum else SGLD())
-        self.scaled = self.kernel.step_size is None if scaled is None else scaled
 
     def head(self, x: Array) -> Head:
         def event(at):
@@ -192,18 +188,16 @@ class Langevin(Teacher):
             return self._counted(state.kernel, state.friction)
 
     def _tuned(self, positions: PyTree, key: jax.Array) -> tuple[PyTree, float, float]:
-        """Return the scale of each coordinate, times the step size if that is tuned; the tuned step
-        size, or 1; and the friction.
+        """Return the tuned step size of each coordinate, that in units of its scale, and the
+        friction; ones, and the friction given, where a step size is given.
         """
-        sought = self.kernel.step_size is None
-        if not (sought or self.scaled):
+        if self.kernel.step_size is not None:
             ones = jax.tree.map(np.ones_like, taken(positions, slice(1)))
-            return ones, 1.0, float(self.kernel.friction or 1)
-        scaled = self.scaled and isinstance(self.target, WeightsTarget)
+            return ones, 1.0, self.kernel.friction
+        scaled = isinstance(self.target, WeightsTarget)
         scale, size, friction = tuning.tuned(
             self.target, positions, self.kernel.friction, scaled=scaled, key=key
         )
-        size = size if sought else 1.0
         return _times(size, scale), size, friction
 
     def _cooled(self, state: State, key: jax.Array) -> State:
@@ -273,9 +267,9 @@ class Langevin(Teacher):
 
     def check(self, state: State) -> None:
         """Raise a ParameterError if a chain diverged."""
-        finite = np.isfinite(np.asarray(state.level))
+        finite = np.isfinite(state.level)
         for leaf in jax.tree.leaves(state.kernel.position):
-            finite &= np.isfinite(np.asarray(leaf)).reshape(len(leaf), -1).all(1)
+            finite = finite & np.isfinite(leaf).reshape(len(leaf), -1).all(1)
         if not finite.all():
             raise ParameterError(
                 found=f"{(~finite).sum()} of {self.chains} chains that diverged (the first is "
@@ -283,12 +277,9 @@ class Langevin(Teacher):
                 f"{self.kernel}",
                 expected="chains that stay finite: a log density that is a number wherever the "
                 "prior leads, and a step size below twice the narrowest direction's variance",
-                fix="Lower the step size, or leave it out, and it is found; standardise data of "
-                "very different scales."
-                if self.kernel.step_size is not None
-                else "If the log density is not a number in some range, such as log(z) below "
-                "zero, take a prior with these bounds, such as Gamma or Transformed; standardise "
-                "data of very different scales.",
+                fix="Leave the step size out, and it is found. If the log density is not a number "
+                "in some range, such as log(z) below zero, take a prior with these bounds, such as "
+                "Gamma or Transformed. Standardise data of very different scales.",
             )
 
     def watch(self, state: State, x: Array | None) -> Any:
@@ -338,11 +329,9 @@ class Langevin(Teacher):
         moved = np.diff(chains[..., : groups + 1], axis=1)  # heat and steps from row to row
         temperature = None
         reasons = []
-        if not callable(kernel.temperature) and kernel.temperature:
-            each = moved[..., :-1] / moved[..., -1:]
-            temperature, reasons = health.temperature(each, float(kernel.temperature))
-        wanted = float(size_at(kernel.temperature, own.step))
+        wanted = float(kernel.temperature)
         if wanted:
+            temperature, reasons = health.temperature(moved[..., :-1] / moved[..., -1:], wanted)
             steps = scale, float(kernel.friction)
             reasons += health.too_warm(self.target, own.position, steps, wanted)
         degrees = np.inf

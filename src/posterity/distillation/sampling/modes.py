@@ -77,7 +77,7 @@ def laplace(
     with jax.enable_x64(True):
 
         def doubled(leaf):
-            kind = jnp.float64 if np.asarray(leaf).dtype.kind == "f" else jnp.int64
+            kind = jnp.float64 if leaf.dtype.kind == "f" else jnp.int64
             return jnp.asarray(leaf[some], kind)
 
         seen = jax.tree.map(doubled, data)
@@ -128,7 +128,7 @@ def laplace(
                 if np.isfinite(level) and not any(own.near(at) for own in modes):
                     factor = wide_at = widths(at)
                     if size <= RULE.dense:
-                        factor = root_of_inverse(np.asarray(products(at, np.eye(size))), factor)
+                        factor = root_of_inverse(products(at, np.eye(size)), factor)
                     own = Mode(level, at, factor)
                     if _resolved(own, wide_at):
                         modes.append(own)
@@ -264,4 +264,4 @@ def _diagonal(products: Any, at: np.ndarray) -> np.ndarray:
     if size <= RULE.dense:
         return np.diagonal(products(at, np.eye(size))).copy()
     signs = np.random.default_rng(0).choice([-1.0, 1.0], (32, size))
-    return np.mean(signs * np.asarray(products(at, signs)), axis=0)
+    return np.mean(signs * products(at, signs), axis=0)

@@ -61,7 +61,6 @@ def indices(key: jax.Array, shape: tuple[int, ...], below: int) -> jax.Array:
     of 32 random bits divided by ``below``, from 1 to 2³¹ - 1, so that probabilities differ by at
     most 2⁻³². Under the same key they are independent of :func:`normal`.
     """
-    KEY.check(key=key)
     words = bits(key, shape, stream=PLACES)
     return lax.rem(words, np.uint32(below)).astype(jnp.int32)
 

@@ -21,19 +21,15 @@ StepSize = float | int | jax.Array | Callable[[Any], Any]
 """A step size, or a function from the step number to the step size."""
 
 
-def _or_schedule(words: str, number: Constraint) -> Constraint:
-    def schedule(x):
-        return callable(x) and getattr(type(x), "__hash__", None) is not None
-
-    return Constraint(
-        f"{words}, or a hashable function of the number of the step, as optax's or a frozen "
-        "dataclass",
-        lambda x: schedule(x) or number.allows(x),
-    )
+def _is_schedule(x: Any) -> bool:
+    return callable(x) and getattr(type(x), "__hash__", None) is not None
 
 
-STEP_SIZE = _or_schedule("a positive number", POSITIVE).or_none()
-TEMPERATURE = _or_schedule("a number that is not negative", NOT_NEGATIVE)
+STEP_SIZE = Constraint(
+    "a positive number, or a hashable function of the number of the step, as optax's or a frozen "
+    "dataclass; None to find one",
+    lambda x: x is None or _is_schedule(x) or POSITIVE.allows(x),
+)
 
 
 @leaves("a", "b", "gamma")

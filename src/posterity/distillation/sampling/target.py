@@ -168,7 +168,7 @@ class ModelTarget(Target):
         """
         draws = keys.of_numpy(key).standard_normal((chains, len(self.centre)))
         turn = np.arange(chains) % len(self.modes)
-        starts = np.asarray(self.modes)[turn] + np.asarray(self.spreads)[turn] * draws
+        starts = self.modes[turn] + self.spreads[turn] * draws
         return jax.device_put(starts.astype(np.float32))
 
     def prior_density(self, positions: PyTree) -> Float[Real, " c"]:

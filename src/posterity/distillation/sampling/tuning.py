@@ -66,7 +66,7 @@ def tuned(
     if friction is None:
         alike = (8 * excess / curvature) ** 0.5
         enough = 2 * heat / (curvature + heat)
-        friction = float(np.clip(max(alike, enough), little, 1))
+        friction = np.clip(max(alike, enough), little, 1)
     worst = max(curvature * friction / (2 - friction), heat)
     return _like(positions, scale), float(4 * excess / worst), float(friction)
 

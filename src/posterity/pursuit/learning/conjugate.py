@@ -175,10 +175,6 @@ class ConjugateLearner:
 
     __or__ = merge
 
-    def compact(self) -> Self:
-        """Return the learner without tombstones, as if it never observed the forgotten tasks."""
-        return dataclasses.replace(self, ledger=self.ledger and self.ledger.compact())
-
     @property
     def seen(self) -> np.ndarray:
         """The classes with at least one record, sorted."""

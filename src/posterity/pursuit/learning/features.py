@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from posterity.arguments import COUNT, NATURAL, Constraint
+from posterity.arguments import COUNT, NATURAL, POSITIVE, Constraint
 from posterity.arrays.tree import leaves
 from posterity.artifact.architecture import Architecture
-from posterity.errors import StructureError, UsageError
+from posterity.errors import StructureError
 from posterity.models.data import inputs, real_numbers, warn_of_scale
 
 Array = np.ndarray
@@ -104,21 +104,15 @@ class VectorFeatures(Features):
         COUNT.check(columns=self.columns)
         NATURAL.check(width=self.width)
         SEED.check(seed=self.seed)
-        for name in ("shift", "scale"):
-            given = getattr(self, name)
-            try:
-                value = np.array(given, np.float64)
-            except (TypeError, ValueError):  # NumPy's, for what are no numbers
-                value = np.full(1, np.nan)
-            fits = value.shape in ((), (self.columns,)) and np.isfinite(value).all()
-            if not fits or (name == "scale" and not (value > 0).all()):
-                raise UsageError(
-                    found=f"{name}={given!r} for {self.columns} columns",
-                    expected="one finite number, or one a column; positive ones of a scale",
-                )
-            object.__setattr__(self, name, value)
+        units = Constraint(
+            f"one finite number, or one for each of {self.columns} columns",
+            lambda own: bool(np.isfinite(np.broadcast_to(np.float64(own), self.columns)).all()),
+        )
+        units.check(shift=self.shift, scale=self.scale)
+        POSITIVE.check(scale=np.min(self.scale))
+        own = {"shift": np.array(self.shift, float), "scale": np.array(self.scale, float)}
         sizes = {"shape": (self.columns,), "size": self.columns + self.width}
-        for name, value in {**sizes, "own_units": self.columns}.items():
+        for name, value in {**own, **sizes, "own_units": self.columns}.items():
             object.__setattr__(self, name, value)
 
     @property
@@ -129,11 +123,14 @@ class VectorFeatures(Features):
 
     def of(self, x: Array) -> Float[Array, "n size"]:
         """Return the columns, and random units of them."""
-        z = (np.asarray(x, np.float64) - self.shift) / self.scale
+        z = self._standardised(x)
         if not self.width:
             return z
         weights, offsets = _units(self.columns, self.width, self.seed)
-        return np.concatenate([z, np.maximum(np.asarray(z, np.float32) @ weights + offsets, 0)], 1)
+        return np.concatenate([z, np.maximum(z.astype(np.float32) @ weights + offsets, 0)], 1)
+
+    def _standardised(self, x: Array) -> Array:
+        return (x.astype(np.float64) - self.shift) / self.scale
 
     def warn_of_scale(self, x: Array) -> None:
         """Warn if a column is far larger than one, or all columns are far smaller."""
@@ -144,8 +141,7 @@ class VectorFeatures(Features):
             "what all sites know of the columns beforehand, or width=0 for a linear rule that "
             "needs no units."
         )
-        x = (np.asarray(x, np.float64) - self.shift) / self.scale
-        warn_of_scale(x, "inputs", use, stacklevel=4)
+        warn_of_scale(self._standardised(x), "inputs", use, stacklevel=4)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

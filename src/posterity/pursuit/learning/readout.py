@@ -146,7 +146,7 @@ class Readout:
         left = apart - ((2 * target - values[:, None] * slopes) * slopes).sum(0)
         noise = np.maximum(left, 0) / max(n - freedom, 1.0)
         axes = scale[:, None] * vectors
-        return cls(mean, axes, slopes, level, narrow, noise, float(n), freedom)
+        return cls(mean, axes, slopes, level, narrow, noise, n, freedom)
 
     def coordinates(self, features: Float[Array, "n d"]) -> Float[Array, "n r"]:
         """Return the uncorrelated coordinates of features."""
@@ -240,7 +240,7 @@ def evidence(
         fitted = Readout.of_records(own[~out], labels[~out], len(common), own_units)
         scores = fitted.scores(own[out])
         gaps = scores - scores[np.arange(len(scores)), labels[out]][:, None]
-        sums = [np.asarray(logsumexp(degree * gaps, axis=1), float).sum() for degree in DEGREES]
+        sums = [logsumexp(degree * gaps, axis=1).sum() for degree in DEGREES]
         total += -np.array(sums)
     return total
 
