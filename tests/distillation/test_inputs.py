@@ -110,6 +110,9 @@ def test_images_are_shuffled_mixed_and_smoothed_between_their_ends(flat: bool) -
     for shape in ((-8, -8), (8.5, 8), "ab", (4, 4)):
         with pytest.raises(StructureError, match="as images of shape"):
             Images(x.reshape(5, -1), shape)  # pyright: ignore[reportArgumentType]
+    for grids in ((), (0,), 4):
+        with pytest.raises(UsageError, match="grids="):
+            Images(x, grids=grids)  # pyright: ignore[reportArgumentType]
 
 
 def test_columns_that_are_pixels_are_images() -> None:

@@ -25,6 +25,10 @@ from posterity.runtime.programs import jitted
 SPREAD = 0.1  # Default noise on inputs, in standard deviations of their columns
 SHARES = Constraint("a share from 0 to 1", lambda share: 0 <= float(share) <= 1)
 
+GRIDS = Constraint(
+    "one number or more of normals a side", lambda grids: grids and all(map(COUNT.allows, grids))
+)
+
 
 class Inputs(eqx.Module):
     """A law of inputs on which a student is trained. A subclass defines :meth:`sample`; a law with
@@ -123,21 +127,25 @@ class Images(Pool):
     """Images of a data set, and what is like none of them, as students are to doubt.
 
     A share ``plain`` have noise alone. The others are, in equal shares, mixtures of two; mixtures
-    with their blocks in a random order; and smooth random fields, alone or blended in. Half of them
-    have another contrast, up to black and white, and some are negatives. Pixels are clipped to the
-    range of the data.
+    with their blocks in a random order; and smooth random fields, from grids of these numbers of
+    normals a side, alone or blended in. Half of them have another contrast, up to black and white,
+    and some are negatives. Pixels are clipped to the range of the data.
 
     ``x`` is (n, height, width) or (n, height, width, channels), or flattened images of this
     ``shape``. Errors are those of :class:`Pool`, and for a share outside of [0, 1].
     """
 
     shape: tuple[int, ...] = eqx.field(static=True)
+    grids: tuple[int, ...] = eqx.field(static=True)
     plain: float = eqx.field(static=True)
     noise: Any
     ends: Any
 
-    def __init__(self, x: Any, shape: Any = None, *, plain: float = 0.25):
+    def __init__(
+        self, x: Any, shape: Any = None, *, plain: float = 0.25, grids: Sequence[int] = (4, 7, 14)
+    ):
         SHARES.check(plain=plain)
+        GRIDS.check(grids=grids)
         x = real_numbers(x, "the images")
         shape = tuple(x.shape[1:] if shape is None else shape)
         whole = len(shape) in (2, 3) and all(map(COUNT.allows, shape))
@@ -148,6 +156,7 @@ class Images(Pool):
             )
         height, width, channels = map(int, shape if len(shape) == 3 else (*shape, 1))
         self.shape = (height, width, channels)
+        self.grids = tuple(grids)
         self.plain = float(plain)
         self.x, self.noise = _single(x), _single(SPREAD * x.std(0, dtype=np.float64))
         self.ends = _single(np.array([x.min(), x.max()]))
@@ -175,17 +184,12 @@ class Images(Pool):
         images = jnp.concatenate([one[:plain], changed]).reshape(n, *self.x.shape[1:])
         return jnp.clip(images, low, high)
 
-    def _fields(
-        self,
-        n: int,
-        key: jax.Array,
-        *,
-        grids: tuple[int, ...] = (4, 7, 14),  # Numbers of normals a side
-    ) -> Any:
+    def _fields(self, n: int, key: jax.Array) -> Any:
         """Draw a smooth field for each image, as many from each grid."""
         height, width, channels = self.shape
         fields = []
-        for side, own in zip(grids, np.array_split(np.arange(n), len(grids)), strict=True):
+        rows = np.array_split(np.arange(n), len(self.grids))
+        for side, own in zip(self.grids, rows, strict=True):
             nothing = jnp.zeros((len(own), side, side, channels))
             draws = noise.normal(jax.random.fold_in(key, side), nothing)
             fields.append(jax.image.resize(draws, (len(own), height, width, channels), "linear"))
