@@ -18,9 +18,13 @@ from posterity.adapters.shared import Laws, library, unsupported
 from posterity.arrays.typing import KeyArray, Shape
 from posterity.errors import StructureError
 from posterity.families import Distribution, Gaussian, Product
-from posterity.inference.predictors import Numbers, Step, results_of, written_out
 from posterity.ledger import Ledger
 from posterity.runtime.programs import jitted
+
+CALLS = ("pjit", "jit", "closed_call", "core_call")
+"""Primitives that call a program, which is inlined."""
+Step = tuple[Any, tuple[int, ...], tuple[int, ...]]
+"""An equation of a JAX program, with the indices of its arguments and results."""
 
 Apply = Callable[[Any, Any], Any]
 """Function of parameters and inputs (n, ...) that returns the outputs (n, K)."""
@@ -212,10 +216,10 @@ class _Layers(NamedTuple):
         import jax.numpy as jnp
 
         traced = jax.make_jaxpr(function)(weights, record)
-        numbers = Numbers()
+        numbers = _Numbers()
         steps: list[Step] = []
         inputs = [numbers.new(variable.aval.shape) for variable in traced.jaxpr.invars]
-        (result,) = written_out(traced, inputs, numbers, steps)
+        (result,) = _written_out(traced, inputs, numbers, steps)
         places = {}
         for name, kernel in zip(sorted(weights), inputs, strict=False):
             uses = [step for step in steps if kernel in step[1]]
@@ -235,7 +239,7 @@ class _Layers(NamedTuple):
         names = {place: name for name, place in self.places.items()}
         given = {}
         for equation, arguments, results in self.steps:
-            found = results_of(equation, [known[place] for place in arguments])
+            found = _results_of(equation, [known[place] for place in arguments])
             name = names.get(results[0])
             if name is not None:
                 given[name] = known[arguments[0]][0]
@@ -243,6 +247,58 @@ class _Layers(NamedTuple):
             known.update(zip(results, found, strict=True))
         made = known[self.result]
         return made, (made, given)
+
+
+class _Numbers:
+    """Shapes of values by index, and the values of constants."""
+
+    def __init__(self) -> None:
+        self.shapes: list[tuple[int, ...]] = []
+        self.constants: dict[int, Any] = {}
+
+    def new(self, shape: tuple[int, ...]) -> int:
+        """Return the number of a new array of this shape."""
+        self.shapes.append(shape)
+        return len(self.shapes) - 1
+
+    def constant(self, value: Any) -> int:
+        """Return the number of a new array that is this value in every call."""
+        own = self.new(np.shape(value))
+        self.constants[own] = value
+        return own
+
+
+def _written_out(
+    traced: Any, inputs: Sequence[int], numbers: _Numbers, steps: list[Step]
+) -> list[int]:
+    """Append a program's steps to ``steps`` and return the indices of its results."""
+    from jax.extend.core import Literal
+
+    jaxpr = traced.jaxpr
+    own: dict[Any, int] = dict(zip(jaxpr.invars, inputs, strict=True))
+    for variable, value in zip(jaxpr.constvars, traced.consts, strict=True):
+        own[variable] = numbers.constant(value)
+
+    def read(atom: Any) -> int:
+        return numbers.constant(atom.val) if isinstance(atom, Literal) else own[atom]
+
+    for equation in jaxpr.eqns:
+        arguments = tuple(read(atom) for atom in equation.invars)
+        if equation.primitive.name in CALLS:
+            results = _written_out(equation.params["jaxpr"], arguments, numbers, steps)
+        else:
+            results = [numbers.new(variable.aval.shape) for variable in equation.outvars]
+            steps.append((equation, arguments, tuple(results)))
+        own.update(zip(equation.outvars, results, strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _results_of(equation: Any, arguments: Sequence[Any]) -> list[Any]:
+    """Return the results of an equation of a JAX program at these values of its arguments."""
+    bound: Any = equation.primitive.get_bind_params(equation.params)
+    functions, options = bound if isinstance(bound, tuple) else ((), bound)  # JAX < 0.9
+    found = equation.primitive.bind(*functions, *arguments, **options)
+    return found if equation.primitive.multiple_results else [found]
 
 
 def _is_layer(step: Step, kernel: int, shapes: Sequence[Shape]) -> bool:

@@ -3,9 +3,9 @@
 With fixed nodes the free energy is a deterministic function that can be minimised (giordano2024).
 
 If a likelihood depends on ``z`` through a few linear predictors per record
-(:mod:`posterity.inference.predictors`), these are Gaussian under a Gaussian. An expectation over
-hundreds of parameters then becomes one over the predictors, exact up to the error of a sum that
-converges exponentially.
+(:class:`~posterity.models.FunctionModel` with ``predictors``), these are Gaussian under a Gaussian.
+An expectation over hundreds of parameters then becomes one over the predictors, exact up to the
+error of a sum that converges exponentially.
 """
 
 import functools
@@ -17,6 +17,7 @@ import numpy as np
 
 from posterity.arrays.linear_algebra import symmetric
 from posterity.arrays.tree import static
+from posterity.errors import StructureError
 from posterity.families import ExponentialFamily
 from posterity.inference.descent import dtype_of
 from posterity.inference.estimators import (
@@ -38,11 +39,12 @@ from posterity.inference.joint import (
     unwhitened,
     whitened,
 )
-from posterity.inference.predictors import Predictors, predictors_of
-from posterity.models import Model, Records
+from posterity.models import FunctionModel, Model, Records
 from posterity.models.nodes import AXES, hermite_grid, normal_nodes, normal_pairs
 from posterity.runtime.lazy import jax, jnp
 
+MOST = 16
+"""Largest number of predictors per record for sums over predictors instead of all parameters."""
 ENTRIES = 2**13
 """Largest array size: nodes of a block times records times predictors."""
 NONE = 1e-20
@@ -98,7 +100,7 @@ class Seen(NamedTuple):
 
 
 def seen(
-    predictors: Predictors,
+    model: FunctionModel,
     q: ExponentialFamily,
     records: Records,
     nodes: Any,
@@ -115,24 +117,27 @@ def seen(
     the effect of jumps. Up to the probability ``negligible`` of a node, at five deviations, a log
     likelihood may be non-finite there.
     """
-    data = [jnp.asarray(leaf) for leaf in jax.tree.leaves(records.data)]
+    data = jax.tree.map(jnp.asarray, records.data)
     mean = jnp.asarray(joint_mean(q))
-    number = predictors.number
+    number = nodes.shape[1]
+    middle = predictors_at(model, q, mean, data)
 
-    def each(function):
-        return jax.vmap(lambda *record: function(mean, record))
+    def of_record(record: Any) -> Any:
+        alone = jax.tree.map(lambda leaf: leaf[None], record)
+        return jax.jacrev(lambda z: predictors_at(model, q, z, alone)[0])(mean)
 
-    middle = each(predictors.linear)(*data)
-    rows = each(jax.jacrev(predictors.linear))(*data)
+    rows = jax.vmap(of_record)(data)
     half = whitened(q, rows)
     root, inverse = _roots(jnp.einsum("npd,nqd->npq", half, half))
-    of_record = jax.value_and_grad(lambda own, *record: predictors.log_likelihood(own, record))
-    of_all = jax.vmap(of_record)
+
+    def of_all(predictors: Any) -> tuple[Any, Any]:
+        values, slopes = jax.vjp(lambda f: model.function(f, data), predictors)
+        return values, slopes(jnp.ones_like(values))[0]
 
     def add(sums: Any, some: Any) -> tuple[Any, None]:
         own, mass, far = some
         at = middle + jnp.einsum("npq,mq->mnp", root, own)
-        values, slopes = jax.vmap(lambda each: of_all(each, *data))(at)
+        values, slopes = jax.vmap(of_all)(at)
         # Values that are not finite at nodes of negligible probability are left out.
         finite = jnp.isfinite(values)
         known = finite & jnp.isfinite(slopes).all(-1) | (mass[:, None] > negligible)
@@ -189,6 +194,29 @@ def seen(
     place = np.empty((number, number), int)
     place[i, j] = place[j, i] = np.arange(len(i))
     return by_slopes, known(jnp.einsum("nqp,nq->np", inverse, tilt), swell[:, place])
+
+
+def predictors_at(model: Any, q: ExponentialFamily, z: Any, data: Any) -> Any:
+    """Return the predictors (n, p) of records at a vector ``z`` of all coordinates of ``q``."""
+    return model.predictors(event_of(q, z), data)
+
+
+def predictors_said(model: Model, q: ExponentialFamily, records: Records) -> int:
+    """Return the number of predictors that a model says a record has; 0 if it says none, or so many
+    that sums over all parameters are better.
+    """
+    if not isinstance(model, FunctionModel) or model.predictors is None:
+        return 0
+    own = functools.partial(predictors_at, model, q)
+    shape = jnp.shape(jax.eval_shape(own, joint_mean(q), records.data))
+    if len(shape) != 2 or shape[0] != records.size:
+        raise StructureError(
+            found=f"predictors of shape {shape} for {records.size} records",
+            expected="p numbers a record: shape (n, p)",
+        )
+    number = shape[1]
+    fewer = number < q.event_size or number in AXES  # a grid is better than scattered nodes
+    return number if number <= MOST and fewer else 0
 
 
 def _roots(covariances: Any) -> tuple[Any, Any]:
@@ -303,17 +331,18 @@ class Cubature(Nodal):
         It is exact for polynomials of degree three, as the slope is.
         """
         # A compiled program leaves out the curvature where nobody asks for it.
-        predictors = self._predictors(model, q, records)
-        if predictors is None:
+        number = predictors_said(model, q, records)
+        if not number:
             expected, noise, slopes = self._seen(model, q, records, otherwise)
             moments = slopes.T @ noise / len(noise)
             half = unwhitened(q, symmetric(moments))
             return Curved(expected, slope_in_mean(q, expected.gradient), -unwhitened(q, half.T))
-        compares = otherwise is not False and predictors.number in (1, *AXES)
-        nodes = nodes_for(predictors.number, self.nodes, otherwise, dtype_of(q))
+        jax.eval_shape(model.total, event_of(q, joint_mean(q)), records)  # checks what it returns
+        compares = otherwise is not False and number in (1, *AXES)
+        nodes = nodes_for(number, self.nodes, otherwise, dtype_of(q))
 
         def of_block(block: Records) -> Any:
-            by_slopes, by_values = seen(predictors, q, block, *nodes, compares)
+            by_slopes, by_values = seen(model, q, block, *nodes, compares)  # pyright: ignore
             one = other = by_slopes.curved(q)
             if by_values is not None:
                 other = jax.lax.cond(otherwise, lambda: by_values.curved(q), lambda: one)
@@ -327,15 +356,6 @@ class Cubature(Nodal):
             found = jax.tree.map(lambda yes, no: jnp.where(jumps, yes, no), other, found)
         value = _unless_flat(found.expected.value, *known)
         return found._replace(expected=found.expected._replace(value=value))
-
-    def _predictors(
-        self, model: Model, q: ExponentialFamily, records: Records
-    ) -> Predictors | None:
-        """Return the predictors if records have few, else None; check what the model returns."""
-        predictors = predictors_of(model, q, records)
-        if predictors is not None:
-            jax.eval_shape(model.total, event_of(q, joint_mean(q)), records)
-        return predictors
 
     def _seen(
         self, model: Model, q: ExponentialFamily, records: Records, otherwise: Flag
