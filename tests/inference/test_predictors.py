@@ -10,7 +10,7 @@ from posterity import federate
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, Gaussian, Product
 from posterity.inference import Cubature, PredictorQuadrature, estimators
-from posterity.inference.cubature import AXES, MOST, grids, nodes_for, predictors_said, seen
+from posterity.inference.cubature import AXES, MOST, along, grids, nodes_for, predictors_said, seen
 from posterity.inference.estimators import BLOCK
 from posterity.inference.joint import joint_mean, moved_to
 from posterity.models import FunctionModel, LogisticRegression, Records
@@ -173,8 +173,8 @@ def test_a_kink_across_an_axis_does_not_meet_rows_of_nodes_at_once(number, error
     """The mean sign of ``t - u``; with rows of nodes errors are twice these and more."""
     places = np.linspace(-2, 2, 101)[:, None]
     for nodes, chances in grids(number, AXES[number]):
-        for along in nodes.T:
-            off = np.sign(places - along) @ chances - (2 * ndtr(places[:, 0]) - 1)
+        for axis in nodes.T:
+            off = np.sign(places - axis) @ chances - (2 * ndtr(places[:, 0]) - 1)
             assert np.sqrt((off**2).mean()) < error
 
 
@@ -211,7 +211,7 @@ def test_kinks_are_not_taken_for_jumps():
 
     def both(q, records):
         nodes = nodes_for(2, estimator.nodes, True, np.dtype(float))
-        by_slopes, _ = seen(model, q, records, *nodes, True)
+        by_slopes, _ = seen(along(model, q, records), q, *nodes, True)
         other = estimator.evaluate(model, q, records, otherwise=True)
         return by_slopes.curved(q).expected.gradient, other.gradient
 
