@@ -390,6 +390,12 @@ def failure_of(error: Exception, site: str, *, elsewhere: bool = False) -> SiteE
             fix="Write it with `jax.numpy` in place of NumPy and SciPy, `jnp.where` in place of "
             "`if`, and without `float(...)`; the site's factor was not changed.",
         )
+    if isinstance(error, np.linalg.LinAlgError):
+        return SiteError(
+            found=f"numbers too far apart for sums of sixteen digits ({error}) in {place}",
+            expected="columns of about the scale that the other sites' have",
+            fix="Check their units; the site's factor was not changed.",
+        )
     return SiteError(
         found=f"{type(error).__name__}{'' if elsewhere else f': {error}'} in {place}",
         expected="an update that finishes",
