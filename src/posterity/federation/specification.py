@@ -159,16 +159,17 @@ class NamedModel:
         return build(self._loaded(), self.options, "model.options")
 
     def _loaded(self) -> Callable[..., Any]:
-        install = f"Run: pip install '{self.package}=={self.version}'"
-        expected = f"{self.package!r}, version {self.version!r}, as the terms say"
         try:
             installed = importlib.metadata.distribution(str(self.package))
-        except (importlib.metadata.PackageNotFoundError, ValueError) as error:
-            found = f"no installed package {self.package!r}"
-            raise UsageError(found=found, expected=expected, fix=install) from error
-        if installed.version != self.version:
-            found = f"package {self.package!r} in version {installed.version!r}"
-            raise UsageError(found=found, expected=expected, fix=install)
+        except (importlib.metadata.PackageNotFoundError, ValueError):
+            installed = None
+        if installed is None or installed.version != self.version:
+            has = "that is not here" if installed is None else f"in version {installed.version!r}"
+            raise UsageError(
+                found=f"package {self.package!r} {has}",
+                expected=f"{self.package!r}, version {self.version!r}, as the terms say",
+                fix=f"Run: pip install '{self.package}=={self.version}'",
+            )
         points = {each.name: each for each in installed.entry_points.select(group=GROUP)}
         point = one_of(points, self.kind, "model.kind")
         return imported(point.value, f"entry point {self.kind!r} of {self.package!r}")

@@ -17,13 +17,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from posterity.arrays.linear_algebra import symmetric
-from posterity.arrays.tree import static
 from posterity.errors import StructureError
 from posterity.families import ExponentialFamily
 from posterity.inference.descent import dtype_of
 from posterity.inference.estimators import (
     BLOCK,
-    NODES_LIMIT,
     Curved,
     Expectation,
     Flag,
@@ -312,14 +310,7 @@ class Cubature(Nodal):
     Source: giordano2024.
     """
 
-    most: int = static(default=NODES_LIMIT)
-    """Largest number of nodes of a refined sum."""
-
     fitting: ClassVar[str] = "differentiable log likelihoods under Gaussians, or Products of them"
-
-    @property
-    def limit(self) -> int:
-        return self.most
 
     def _serves(self, q: ExponentialFamily) -> bool:
         return is_gaussian(q)
