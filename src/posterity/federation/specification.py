@@ -293,19 +293,21 @@ def _network(
     likelihood = options.get("likelihood") or "categorical"
     classes = options.get("classes")
     noise = options.get("noise_variance")
-    if classes is not None and likelihood != "categorical":
-        raise UsageError(
-            found=f"model.classes = {classes} beside the likelihood {likelihood!r}",
-            expected="a categorical likelihood, or no number of classes",
-            fix="Leave model.classes out.",
-        )
     learned = options.get("noise")
     if likelihood != "gaussian":
         check_noise(False, learned if noise is None else noise)
-    elif noise is not None and learned is not None:
-        found = f"model.noise_variance = {noise} beside model.noise = {learned!r}"
-        expected = "a variance that is known, or how one that is not is learned"
-        raise UsageError(found=found, expected=expected, fix="Leave one of them out.")
+    UsageError.check(
+        (
+            classes is not None and likelihood != "categorical",
+            f"model.classes = {classes} beside the likelihood {likelihood!r}",
+            "a categorical likelihood, or no number of classes",
+        ),
+        (
+            noise is not None and learned is not None,
+            f"model.noise_variance = {noise} beside model.noise = {learned!r}",
+            "a variance that is known, or how one that is not is learned",
+        ),
+    )
     if likelihood == "categorical":
         known = y.dtype.kind in "biuf" and y.size and np.isfinite(y).all()
         if known and classes is None:

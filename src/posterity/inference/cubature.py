@@ -5,7 +5,8 @@ With fixed nodes the free energy is a deterministic function that can be minimis
 If a likelihood depends on ``z`` through a few linear predictors per record
 (:class:`~posterity.models.FunctionModel` with ``predictors``), these are Gaussian under a Gaussian.
 An expectation over hundreds of parameters then becomes one over the predictors, exact up to the
-error of a sum that converges exponentially.
+error of a sum that converges exponentially. Where a model says no predictors, its few parameters
+take their place; sums over many parameters are over scattered nodes.
 """
 
 import functools
@@ -43,7 +44,8 @@ from posterity.models.nodes import AXES, hermite_grid, normal_nodes, normal_pair
 from posterity.runtime.lazy import jax, jnp
 
 MOST = 16
-"""Largest number of predictors per record for sums over predictors instead of all parameters."""
+"""Largest number of predictors per record, or of parameters where none are said, for sums over them
+with grids, tails and, up to three, a comparison of values with slopes."""
 ENTRIES = 2**13
 """Largest array size: nodes of a block times records times predictors."""
 NONE = 1e-20
