@@ -245,7 +245,7 @@ def _roots(covariances: Any) -> tuple[Any, Any]:
 
 def nodes_for(number: int, budget: int, otherwise: Any, dtype: Any) -> tuple[Any, Any]:
     """Return standard normal nodes (m, number) and probabilities; ``otherwise``, other nodes. There
-    are more than ``budget`` scattered nodes if ``number`` is large.
+    are more than ``budget`` scattered nodes for few predictors, and if ``number`` is large.
     """
     if number == 1:
         nodes, chances = normal_nodes(max(budget // 2, 8), dtype)
@@ -254,7 +254,7 @@ def nodes_for(number: int, budget: int, otherwise: Any, dtype: Any) -> tuple[Any
         count = round(AXES[number] * (budget / 128) ** (1 / number))
         (nodes, chances), (others, their_chances) = grids(number, count)
         return jnp.where(otherwise, others, nodes), jnp.where(otherwise, their_chances, chances)
-    pairs = budget // 2 * -(-number // 32)
+    pairs = 2 * budget if number <= MOST else budget // 2 * -(-number // 32)
     nodes, others = (normal_pairs(number, pairs, seed) for seed in (0, 1))
     return jnp.where(otherwise, others, nodes), jnp.full(2 * pairs, 0.5 / pairs, dtype)
 
