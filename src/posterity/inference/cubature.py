@@ -331,8 +331,9 @@ class Cubature(Nodal):
         It is exact for polynomials of degree three, as the slope is.
         """
         # A compiled program leaves out the curvature where nobody asks for it.
-        few = q.event_size <= MOST and not model.joint
-        number = predictors_said(model, q, records) or few * q.event_size
+        number = predictors_said(model, q, records)
+        if not number and q.event_size <= MOST and not model.joint:
+            number = q.event_size
         if not number:
             expected, noise, slopes = self._seen(model, q, records, otherwise)
             moments = slopes.T @ noise / len(noise)
