@@ -296,9 +296,9 @@ class FunctionModel(Model):
     ...     x, y = data
     ...     return -(((y - f[:, 0]) / jnp.exp(f[:, 1])) ** 2) / 2 - f[:, 1]
     >>> scaled = FunctionModel(normal, predictors=mean_and_log_scale)
-    >>> x, y = np.array([[1.0, 0.0], [1.0, 1.0]]), np.array([1.0, 3.0])
+    >>> x, y = np.array([[1.0, 0.0], [1.0, 1.0]]), np.array([3.0, 3.0])
     >>> scaled.log_likelihood(np.array([1.0, 1.0, 0.0]), (x, y)).tolist()
-    [0.0, -0.5]
+    [-2.0, -0.5]
     """
 
     function: Callable[[Any, Any], Any] = static()
