@@ -11,7 +11,7 @@ import scipy
 from posterity.families import DiagonalGaussian, Gaussian, Product
 from posterity.federation import federate
 from posterity.inference import LocalUpdate
-from posterity.models import GammaRegression, PoissonRegression
+from posterity.models import FunctionModel, GammaRegression, PoissonRegression
 
 NODES, CHANCES = np.polynomial.hermite_e.hermegauss(40)
 CHANCES = CHANCES / CHANCES.sum()
@@ -32,6 +32,13 @@ def logistic(z, data):
     x, y = data
     f = x @ z
     return y * f - jnp.logaddexp(0.0, f)
+
+
+def of_predictor(f, data):
+    return data[1] * f[:, 0] - jnp.logaddexp(0.0, f[:, 0])
+
+
+SAID = FunctionModel(of_predictor, predictors=lambda z, data: data[0] @ z[:, None])
 
 
 def free_energy(data, mean, covariance):
@@ -84,7 +91,7 @@ def quietly(*args, **options):
 @pytest.mark.slow
 def test_a_users_own_logistic_of_41_columns_far_from_zero_ends_at_its_optimum():
     data = sites(41)
-    run = quietly(data, logistic, DiagonalGaussian.from_standard(np.zeros(41), np.ones(41)))
+    run = quietly(data, SAID, DiagonalGaussian.from_standard(np.zeros(41), np.ones(41)))
     mean, covariance = optimum(data, [1] * 41)
     q = run.posterior
     assert run.status.converged and run.state.step < 10
@@ -100,7 +107,8 @@ def test_a_users_own_logistic_of_41_columns_far_from_zero_ends_at_its_optimum():
 )
 def test_blocks_of_a_product_move_together(update):
     data = sites(6, mean=20.0)
-    own = lambda z, data: logistic(jnp.concatenate([z["first"], z["second"]]), data)
+    joined = lambda z, data: (data[0] @ jnp.concatenate([z["first"], z["second"]]))[:, None]
+    own = FunctionModel(of_predictor, predictors=joined)
     first = Gaussian.from_standard(np.zeros(3), np.eye(3))
     prior = Product(first=first, second=DiagonalGaussian.from_standard(np.zeros(3), np.ones(3)))
     run = quietly(data, own, prior, update=update)

@@ -10,9 +10,16 @@ from federation.examples import CONJUGATE, NAMES, NORMAL, logistic_sites, snapsh
 
 from posterity.artifact import digest
 from posterity.distillation import Langevin
-from posterity.errors import ArtifactError, LedgerError, ParameterError, StructureError, UsageError
+from posterity.errors import (
+    ArtifactError,
+    LedgerError,
+    ParameterError,
+    StructureError,
+    UsageError,
+)
 from posterity.families import Beta, Dirichlet, Gaussian
 from posterity.federation import Asynchronous, Gossip, LedgerGossip, Synchronous, federate, forget
+from posterity.federation.site import failure_of
 from posterity.graphs import ring
 from posterity.ledger import Ledger
 from posterity.models import (
@@ -39,6 +46,8 @@ def refuse(act, error, says):
 
 UNIFORM = Beta.from_standard(1.0, 1.0)
 PLANE = Gaussian.from_standard(np.zeros(2), np.eye(2))
+SEVERAL = Gaussian.from_standard(np.zeros((3, 2)), np.tile(np.eye(2), (3, 1, 1)))
+SQUARE = {"a": (np.eye(2), np.ones(2))}
 TABLE = {"a": (np.ones((5, 3)), np.ones(5))}
 USUAL = {"sites": {"a": np.ones(2)}, "model": BetaBernoulli(), "prior": UNIFORM, "steps": 1}
 MISFIT = (StructureError, "at site 'a'.*matching dimensions")
@@ -66,6 +75,10 @@ STARTS = {
     ),
     "categories": (
         {"model": DirichletCategorical(4), "prior": Dirichlet.from_standard(np.ones(3))}, *MISFIT
+    ),
+    "own of several": (
+        {"model": LogisticRegression(), "prior": SEVERAL, "sites": SQUARE, "own": [0]},
+        StructureError, "expected one Gaussian, and its coefficients",
     ),
 }  # fmt: skip
 
@@ -194,6 +207,12 @@ def test_a_function_that_uses_neighbouring_records_is_refused():
         federate({"a": x}, lambda z, x: -jnp.round(abs(x - z[0])).astype(int), prior)
     with pytest.raises(StructureError, match="index 1 is out of bounds"):
         federate({"a": x}, lambda z, x: -((x - z[0]) ** 2) / 2 - z[1] ** 2, prior)
+
+
+def test_an_error_of_linear_algebra_names_the_site():
+    """As where its records are in other units by eight digits, and sites differ."""
+    told = str(failure_of(np.linalg.LinAlgError("Singular matrix"), "b"))
+    assert "numbers too far apart" in told and "site 'b'" in told and "units" in told
 
 
 def test_minibatches_of_a_function_that_uses_neighbouring_records_are_refused():

@@ -349,15 +349,14 @@ def test_what_a_grid_of_spreads_misplaces_is_told(size, nodes, monkeypatch):
     found = {}
     for count in (nodes, 60):
         monkeypatch.setattr(population, "GRID", {size: count})
-        found[count] = visit(PartialPooling(most=64))
-    (rough, told), (fine, little) = found.values()
+        found[count] = visit(PartialPooling())
+    monkeypatch.undo()
+    found[0] = visit(PartialPooling())
+    (rough, told), (fine, little), (enough, _) = found.values()
     apart = float((view + fine).kl(view + rough))
     assert apart > 1e-6 and apart / 5 < told.quadrature_error < 5 * apart
     assert little.quadrature_error < told.quadrature_error / 5
-    monkeypatch.undo()
-    enough, error = visit(PartialPooling())
-    # The records' message is found anew where more nodes begin, which moves the end a little.
-    assert float((view + fine).kl(view + enough)) < 1e-4 and 0 < error.quadrature_error < 5e-5
+    assert float((view + fine).kl(view + enough)) < 1e-4
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ supported. For other libraries on JAX use :func:`from_params`, which takes any t
 and any function. Tested with flax 0.12.
 """
 
+import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
@@ -15,12 +16,14 @@ from numpy.typing import ArrayLike
 
 from posterity.adapters import fisher as core
 from posterity.adapters.shared import Laws, library, unsupported
-from posterity.arrays.typing import KeyArray, Shape
+from posterity.arrays.typing import KeyArray
 from posterity.errors import StructureError
 from posterity.families import Distribution, Gaussian, Product
-from posterity.inference.predictors import Numbers, Step, results_of, written_out
 from posterity.ledger import Ledger
 from posterity.runtime.programs import jitted
+
+CALLS = ("pjit", "jit", "closed_call", "core_call")
+"""Primitives that call a program, which is inlined."""
 
 Apply = Callable[[Any, Any], Any]
 """Function of parameters and inputs (n, ...) that returns the outputs (n, K)."""
@@ -192,16 +195,13 @@ def _laws(params: Any, apply: Apply, x: ArrayLike, y: ArrayLike, task: core.Task
 
 
 class _Layers(NamedTuple):
-    """The program of one record's outputs, written out, and its linear layers.
+    """The program of one record's outputs, and its linear layers.
 
-    ``places`` are those of the layers' products in the program, by the name of the kernel, which
-    nothing else uses; ``shifts`` are zeros, which are added to the products.
+    ``places`` are the numbers of the equations that are layers' products, by the name of the
+    kernel, which nothing else uses; ``shifts`` are zeros, which are added to the products.
     """
 
-    steps: list[Step]
-    inputs: list[int]
-    constants: dict[int, Any]
-    result: int
+    program: Any
     places: dict[str, int]
     shifts: dict[str, Any]
 
@@ -212,44 +212,87 @@ class _Layers(NamedTuple):
         import jax.numpy as jnp
 
         traced = jax.make_jaxpr(function)(weights, record)
-        numbers = Numbers()
-        steps: list[Step] = []
-        inputs = [numbers.new(variable.aval.shape) for variable in traced.jaxpr.invars]
-        (result,) = written_out(traced, inputs, numbers, steps)
-        places = {}
-        for name, kernel in zip(sorted(weights), inputs, strict=False):
-            uses = [step for step in steps if kernel in step[1]]
-            if len(uses) == 1 and _is_layer(uses[0], kernel, numbers.shapes):
-                places[name] = uses[0][2][0]
+        numbers = itertools.count()
+        uses: dict[str, list[int | None]] = {name: [] for name in weights}
+
+        def used(equation: Any, given: Sequence[Any]) -> list[Any]:
+            number = next(numbers)
+            for name in {one for one in given if isinstance(one, str)}:
+                uses[name].append(number if _is_layer(equation, given) else None)
+            return [None] * len(equation.outvars)
+
+        nothing = [None] * len(traced.consts)
+        _walked(traced.jaxpr, nothing, [*sorted(weights), None], used)
+        alone = {name: of[0] for name, of in uses.items() if len(of) == 1}
+        places = {name: number for name, number in alone.items() if number is not None}
         shifts = {name: jnp.zeros_like(weights[name][0]) for name in places}
-        return cls(steps, inputs, numbers.constants, result, places, shifts)
+        return cls(traced, places, shifts)
 
     def run(self, moved: Any, weights: Any, record: Any) -> tuple[Any, tuple[Any, Any]]:
         """Return the outputs (K,), and beside them what the layers are given, by name.
 
         ``moved`` are the shifts, and weights that take the place of others.
         """
-        known = dict(self.constants)
-        values = [weights[n] if n in self.places else moved[n] for n in sorted(weights)]
-        known.update(zip(self.inputs, [*values, record], strict=True))
+        numbers = itertools.count()
         names = {place: name for name, place in self.places.items()}
-        given = {}
-        for equation, arguments, results in self.steps:
-            found = results_of(equation, [known[place] for place in arguments])
-            name = names.get(results[0])
+        rows = {}
+
+        def computed(equation: Any, given: Sequence[Any]) -> list[Any]:
+            found = _results_of(equation, given)
+            name = names.get(next(numbers))
             if name is not None:
-                given[name] = known[arguments[0]][0]
+                rows[name] = given[0][0]
                 found = [found[0] + moved[name]]
-            known.update(zip(results, found, strict=True))
-        made = known[self.result]
-        return made, (made, given)
+            return found
+
+        values = [weights[n] if n in self.places else moved[n] for n in sorted(weights)]
+        program = self.program
+        (made,) = _walked(program.jaxpr, program.consts, [*values, record], computed)
+        return made, (made, rows)
 
 
-def _is_layer(step: Step, kernel: int, shapes: Sequence[Shape]) -> bool:
-    """Return whether a step is the product of one row (1, d) and a kernel (d, w)."""
-    equation, (row, *others), _ = step
+def _walked(
+    program: Any,
+    constants: Sequence[Any],
+    arguments: Sequence[Any],
+    step: Callable[[Any, Sequence[Any]], list[Any]],
+) -> list[Any]:
+    """Return the results of a JAX program whose equations are computed by ``step``; programs that
+    it calls are walked through.
+    """
+    from jax.extend.core import Literal
+
+    variables = [*program.constvars, *program.invars]
+    known = dict(zip(variables, [*constants, *arguments], strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, Literal) else known[atom]
+
+    for equation in program.eqns:
+        given = [read(atom) for atom in equation.invars]
+        if equation.primitive.name in CALLS:
+            inner = equation.params["jaxpr"]
+            results = _walked(inner.jaxpr, inner.consts, given, step)
+        else:
+            results = step(equation, given)
+        known.update(zip(equation.outvars, results, strict=True))
+    return [read(atom) for atom in program.outvars]
+
+
+def _results_of(equation: Any, arguments: Sequence[Any]) -> list[Any]:
+    """Return the results of an equation of a JAX program at these values of its arguments."""
+    bound: Any = equation.primitive.get_bind_params(equation.params)
+    functions, options = bound if isinstance(bound, tuple) else ((), bound)  # JAX < 0.9
+    found = equation.primitive.bind(*functions, *arguments, **options)
+    return found if equation.primitive.multiple_results else [found]
+
+
+def _is_layer(equation: Any, given: Sequence[Any]) -> bool:
+    """Return whether an equation is the product of one row (1, d) and a kernel (d, w); of what is
+    ``given`` to it, kernels alone have a name.
+    """
     plain = equation.params.get("dimension_numbers") == (((1,), (0,)), ((), ()))
-    return plain and others == [kernel] and row != kernel and shapes[row][:-1] == (1,)
+    return plain and given[0] is None and equation.invars[0].aval.shape[:-1] == (1,)
 
 
 def _is_float(x: object) -> bool:

@@ -186,10 +186,9 @@ class Site:
             if error <= NODES.near:  # continue from the result of fewer nodes
                 view = after
                 factor = new
-        residual = float(info.residual)
-        halvings = int(info.halvings)
         error = error + min(float(info.tail), NODES.most)
-        return Improvement(self.name, canonical(new), halvings, residual, error, evaluations)
+        about = int(info.halvings), float(info.residual), error, evaluations
+        return Improvement(self.name, canonical(new), *about)
 
     def report(
         self,
@@ -274,8 +273,7 @@ class Site:
         if update is None:
             return None
         seen, _ = self._seen(update, posterior, "value_error")
-        value = float(seen.value if seen.finite else math.nan)
-        return value if math.isfinite(value) else None
+        return float(seen.value) if seen.finite and np.isfinite(seen.value) else None
 
     def _rough(self, posterior: ExponentialFamily) -> dict[str, Any]:
         """Return the log likelihood / α at the mean of Gaussians, with its slope if that is known;
@@ -310,10 +308,9 @@ class Site:
         update = self._evaluator
         if update is None:
             return {}, 0.0
-        result, looks = self._by_enough_nodes(
+        (value, slope, bend, fixed, error), looks = self._by_enough_nodes(
             computed.curvature, update, posterior, error=itemgetter(-1)
         )
-        value, slope, bend, fixed, error = result
         fixed = at_rest(fixed)
         if not _finite(value, fixed.natural_parameters, slope, bend, error):
             return {}, 0.0
@@ -389,6 +386,12 @@ def failure_of(error: Exception, site: str, *, elsewhere: bool = False) -> SiteE
             expected="a log likelihood that JAX can differentiate",
             fix="Write it with `jax.numpy` in place of NumPy and SciPy, `jnp.where` in place of "
             "`if`, and without `float(...)`; the site's factor was not changed.",
+        )
+    if isinstance(error, np.linalg.LinAlgError):
+        return SiteError(
+            found=f"numbers too far apart for sums of sixteen digits ({error}) in {place}",
+            expected="columns of about the scale that the other sites' have",
+            fix="Check their units; the site's factor was not changed.",
         )
     return SiteError(
         found=f"{type(error).__name__}{'' if elsewhere else f': {error}'} in {place}",

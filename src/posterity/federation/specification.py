@@ -159,16 +159,17 @@ class NamedModel:
         return build(self._loaded(), self.options, "model.options")
 
     def _loaded(self) -> Callable[..., Any]:
-        install = f"Run: pip install '{self.package}=={self.version}'"
-        expected = f"{self.package!r}, version {self.version!r}, as the terms say"
         try:
             installed = importlib.metadata.distribution(str(self.package))
-        except (importlib.metadata.PackageNotFoundError, ValueError) as error:
-            found = f"no installed package {self.package!r}"
-            raise UsageError(found=found, expected=expected, fix=install) from error
-        if installed.version != self.version:
-            found = f"package {self.package!r} in version {installed.version!r}"
-            raise UsageError(found=found, expected=expected, fix=install)
+        except (importlib.metadata.PackageNotFoundError, ValueError):
+            installed = None
+        if installed is None or installed.version != self.version:
+            has = "that is not here" if installed is None else f"in version {installed.version!r}"
+            raise UsageError(
+                found=f"package {self.package!r} {has}",
+                expected=f"{self.package!r}, version {self.version!r}, as the terms say",
+                fix=f"Run: pip install '{self.package}=={self.version}'",
+            )
         points = {each.name: each for each in installed.entry_points.select(group=GROUP)}
         point = one_of(points, self.kind, "model.kind")
         return imported(point.value, f"entry point {self.kind!r} of {self.package!r}")
@@ -292,19 +293,21 @@ def _network(
     likelihood = options.get("likelihood") or "categorical"
     classes = options.get("classes")
     noise = options.get("noise_variance")
-    if classes is not None and likelihood != "categorical":
-        raise UsageError(
-            found=f"model.classes = {classes} beside the likelihood {likelihood!r}",
-            expected="a categorical likelihood, or no number of classes",
-            fix="Leave model.classes out.",
-        )
     learned = options.get("noise")
     if likelihood != "gaussian":
         check_noise(False, learned if noise is None else noise)
-    elif noise is not None and learned is not None:
-        found = f"model.noise_variance = {noise} beside model.noise = {learned!r}"
-        expected = "a variance that is known, or how one that is not is learned"
-        raise UsageError(found=found, expected=expected, fix="Leave one of them out.")
+    UsageError.check(
+        (
+            classes is not None and likelihood != "categorical",
+            f"model.classes = {classes} beside the likelihood {likelihood!r}",
+            "a categorical likelihood, or no number of classes",
+        ),
+        (
+            noise is not None and learned is not None,
+            f"model.noise_variance = {noise} beside model.noise = {learned!r}",
+            "a variance that is known, or how one that is not is learned",
+        ),
+    )
     if likelihood == "categorical":
         known = y.dtype.kind in "biuf" and y.size and np.isfinite(y).all()
         if known and classes is None:

@@ -3,25 +3,26 @@
 With fixed nodes the free energy is a deterministic function that can be minimised (giordano2024).
 
 If a likelihood depends on ``z`` through a few linear predictors per record
-(:mod:`posterity.inference.predictors`), these are Gaussian under a Gaussian. An expectation over
-hundreds of parameters then becomes one over the predictors, exact up to the error of a sum that
-converges exponentially.
+(:class:`~posterity.models.FunctionModel` with ``predictors``), these are Gaussian under a Gaussian.
+An expectation over hundreds of parameters then becomes one over the predictors, exact up to the
+error of a sum that converges exponentially. Where a model says no predictors, its few parameters
+take their place; sums over many parameters are over scattered nodes.
 """
 
 import functools
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from posterity.arrays.linear_algebra import symmetric
-from posterity.arrays.tree import static
+from posterity.errors import StructureError
 from posterity.families import ExponentialFamily
 from posterity.inference.descent import dtype_of
 from posterity.inference.estimators import (
     BLOCK,
-    NODES_LIMIT,
     Curved,
     Expectation,
     Flag,
@@ -38,11 +39,13 @@ from posterity.inference.joint import (
     unwhitened,
     whitened,
 )
-from posterity.inference.predictors import Predictors, predictors_of
-from posterity.models import Model, Records
+from posterity.models import FunctionModel, Model, Records
 from posterity.models.nodes import AXES, hermite_grid, normal_nodes, normal_pairs
 from posterity.runtime.lazy import jax, jnp
 
+MOST = 16
+"""Largest number of predictors per record, or of parameters where none are said, for sums over them
+with grids, tails and, up to three, a comparison of values with slopes."""
 ENTRIES = 2**13
 """Largest array size: nodes of a block times records times predictors."""
 NONE = 1e-20
@@ -97,10 +100,60 @@ class Seen(NamedTuple):
         return jnp.einsum("npq,nqd->npd", self.curvatures, rows).reshape(-1, rows.shape[-1])
 
 
+class Along(NamedTuple):
+    """A sum of functions of linear predictors: ``function`` returns values (n,) at predictors
+    (n, p), which are ``middle`` at the mean of a Gaussian and have the derivatives ``rows``.
+    """
+
+    function: Callable[[Any], Any]
+    middle: Any
+    rows: Any
+    weights: Any
+
+
+def along(model: Model, q: ExponentialFamily, records: Records) -> Along:
+    """Return the log likelihoods of records as functions of the predictors that a model says; if
+    it says none, their sum as a function of all parameters.
+    """
+    mean = jnp.asarray(joint_mean(q))
+    if not predictors_said(model, q, records):
+        each = jnp.eye(len(mean), dtype=mean.dtype)[None]
+        one = jnp.ones(1, mean.dtype)
+        return Along(lambda f: model.total(event_of(q, f[0]), records)[None], mean[None], each, one)
+    data = jax.tree.map(jnp.asarray, records.data)
+    said: Any = model
+
+    def rows(record: Any) -> Any:
+        alone = jax.tree.map(lambda leaf: leaf[None], record)
+        return jax.jacrev(lambda z: said.predictors(event_of(q, z), alone)[0])(mean)
+
+    middle = said.predictors(event_of(q, mean), data)
+    return Along(
+        lambda f: said.function(f, data), middle, jax.vmap(rows)(data), jnp.asarray(records.weights)
+    )
+
+
+def predictors_said(model: Model, q: ExponentialFamily, records: Records) -> int:
+    """Return the number of predictors that a model says a record has; 0 if it says none, or so many
+    that sums over all parameters are better.
+    """
+    if not isinstance(model, FunctionModel) or model.predictors is None:
+        return 0
+    event = event_of(q, jnp.asarray(joint_mean(q)))
+    shape = jnp.shape(jax.eval_shape(model.predictors, event, records.data))
+    if len(shape) != 2 or shape[0] != records.size:
+        raise StructureError(
+            found=f"predictors of shape {shape} for {records.size} records",
+            expected="p numbers a record: shape (n, p)",
+        )
+    number = shape[1]
+    fewer = number < q.event_size or number in AXES  # a grid is better than scattered nodes
+    return number if number <= MOST and fewer else 0
+
+
 def seen(
-    predictors: Predictors,
+    sums: Along,
     q: ExponentialFamily,
-    records: Records,
     nodes: Any,
     chances: Any,
     by_values: bool,
@@ -115,80 +168,59 @@ def seen(
     the effect of jumps. Up to the probability ``negligible`` of a node, at five deviations, a log
     likelihood may be non-finite there.
     """
-    data = [jnp.asarray(leaf) for leaf in jax.tree.leaves(records.data)]
-    mean = jnp.asarray(joint_mean(q))
-    number = predictors.number
-
-    def each(function):
-        return jax.vmap(lambda *record: function(mean, record))
-
-    middle = each(predictors.linear)(*data)
-    rows = each(jax.jacrev(predictors.linear))(*data)
-    half = whitened(q, rows)
+    size, number = sums.middle.shape
+    half = whitened(q, sums.rows)
     root, inverse = _roots(jnp.einsum("npd,nqd->npq", half, half))
-    of_record = jax.value_and_grad(lambda own, *record: predictors.log_likelihood(own, record))
-    of_all = jax.vmap(of_record)
 
-    def add(sums: Any, some: Any) -> tuple[Any, None]:
+    def values_at(own: Any) -> Any:
+        values, slopes = jax.vjp(sums.function, sums.middle + jnp.einsum("npq,q->np", root, own))
+        return values, jnp.einsum("np,npq->nq", slopes(jnp.ones_like(values))[0], root)
+
+    def add(total: Any, some: Any) -> tuple[Any, None]:
         own, mass, far = some
-        at = middle + jnp.einsum("npq,mq->mnp", root, own)
-        values, slopes = jax.vmap(lambda each: of_all(each, *data))(at)
-        # Values that are not finite at nodes of negligible probability are left out.
+        values, slopes = jax.vmap(values_at)(own)
         finite = jnp.isfinite(values)
+        # Values that are not finite at nodes of negligible probability are left out.
         known = finite & jnp.isfinite(slopes).all(-1) | (mass[:, None] > negligible)
-        known &= (mass[:, None] > 0) & (records.weights != 0)
-        moments, bends, tails = sums
-        tails = tails + far @ jnp.abs(jnp.where(finite, values, 0.0))
+        known &= (mass[:, None] > 0) & (sums.weights != 0)
+        tails = far @ jnp.abs(jnp.where(finite, values, 0.0))
         values = jnp.where(known, values, 0.0)
-        slopes = jnp.where(known[..., None], slopes, 0.0)
-        powers = jnp.concatenate([jnp.ones_like(own[:, :1]), own, own[:, i] * own[:, j]], 1)
-        powers = mass[:, None] * powers
-        return (
-            moments + powers.T @ values,
-            bends + powers[:, : number + 1].T @ slopes.reshape(len(own), -1),
-            tails,
-        ), None
+        squares = mass[:, None] * values**2
+        values = mass[:, None] * values
+        slopes = mass[:, None, None] * jnp.where(known[..., None], slopes, 0.0)
+        new = [values.sum(0), squares.sum(0), tails]
+        new += [slopes.sum(0), jnp.einsum("mnp,mq->npq", slopes, own)]
+        if by_values:
+            swell = own[:, :, None] * own[:, None, :] - jnp.eye(number)
+            new += [values.T @ own, jnp.einsum("mn,mpq->npq", values, swell)]
+        return jax.tree.map(jnp.add, total, new), None
 
-    # Products of two coordinates of a node: all, or squares only.
-    i, j = np.triu_indices(number) if by_values else [np.arange(number)] * 2
-    size = len(middle)
     outer, theirs = shells(number)
-    far = jnp.concatenate([jnp.zeros(len(nodes), mean.dtype), theirs.astype(mean.dtype)])
-    nodes = jnp.concatenate([nodes, outer.astype(mean.dtype)])
-    chances = jnp.pad(chances, (0, len(outer)))
     turns = min(len(nodes), -(-len(nodes) * size * number // ENTRIES))
-    some = -(-len(nodes) // turns)
-    lacking = -len(nodes) % some
-    nodes = jnp.pad(nodes, ((0, lacking), (0, 0))).reshape(-1, some, number)
-    chances, far = (jnp.pad(own, (0, lacking)).reshape(-1, some) for own in (chances, far))
-    shapes = (1 + number + len(i), size), (1 + number, size * number), (size,)
-    zeros = tuple(jnp.zeros(shape, mean.dtype) for shape in shapes)
-    (moments, bends, tails), _ = jax.lax.scan(add, zeros, (nodes, chances, far))
-    slope, *bend = bends.reshape(-1, size, number)
-    bend = jnp.stack(bend, -1)
-    value = moments[0]
-    tilt = moments[1 : number + 1].T
-    swell = moments[number + 1 :]
-    swell = (swell - (i == j)[:, None] * value).T
-    bent = jnp.maximum(jnp.abs(tilt).max(), jnp.abs(swell).max())
+    lacking = -(len(nodes) + len(outer)) % turns
+    each = (
+        jnp.concatenate([nodes, outer, np.zeros((lacking, number))]),
+        jnp.pad(chances, (0, len(outer) + lacking)),
+        jnp.pad(theirs, (len(nodes), lacking)),
+    )
+    zero = jnp.zeros((size, number, number), sums.middle.dtype)
+    both = [zero[:, 0], zero]
+    start = [zero[:, 0, 0]] * 3 + both * (2 if by_values else 1)
+    parts = [own.astype(zero.dtype).reshape(turns, -1, *own.shape[1:]) for own in each]
+    found, _ = jax.lax.scan(add, start, tuple(parts))
+    value, squares, tails, slope, bend, *of_values = found
     sloped = 1.0 - ((slope == 0).all() & (bend == 0).all())
-    varied = 1.0 * (bent > 1e-9 * (1 + jnp.abs(value).max()))
-    weights = records.weights
-    tail = weights @ tails
+    varied = 1.0 * (squares - value**2 > 1e-12 * (1 + squares)).any()
+    weights = sums.weights
 
     def known(slope: Any, inner: Any) -> Seen:
+        slope = weights[:, None] * jnp.einsum("nqp,nq->np", inverse, slope)
         inner = jnp.tril(inner) + jnp.swapaxes(jnp.tril(inner, -1), -1, -2)
         curved = -jnp.einsum("nqp,nqr,nrs->nps", inverse, inner, inverse)
-        slope = weights[:, None] * slope
         curved = weights[:, None, None] * curved
-        return Seen(weights @ value, rows, slope, curved, tail, sloped, varied)
+        return Seen(weights @ value, sums.rows, slope, curved, weights @ tails, sloped, varied)
 
-    by_slopes = known(slope, jnp.einsum("npq,npr->nqr", root, bend))
-    if not by_values:
-        return by_slopes, None
-    place = np.empty((number, number), int)
-    place[i, j] = place[j, i] = np.arange(len(i))
-    return by_slopes, known(jnp.einsum("nqp,nq->np", inverse, tilt), swell[:, place])
+    return known(slope, bend), known(*of_values) if by_values else None
 
 
 def _roots(covariances: Any) -> tuple[Any, Any]:
@@ -212,7 +244,9 @@ def _roots(covariances: Any) -> tuple[Any, Any]:
 
 
 def nodes_for(number: int, budget: int, otherwise: Any, dtype: Any) -> tuple[Any, Any]:
-    """Return standard normal nodes (m, number) and probabilities; ``otherwise``, other nodes."""
+    """Return standard normal nodes (m, number) and probabilities; ``otherwise``, other nodes. There
+    are more than ``budget`` scattered nodes for few predictors, and if ``number`` is large.
+    """
     if number == 1:
         nodes, chances = normal_nodes(max(budget // 2, 8), dtype)
         return nodes[:, None], of_half(jnp.asarray(chances), otherwise)
@@ -220,8 +254,9 @@ def nodes_for(number: int, budget: int, otherwise: Any, dtype: Any) -> tuple[Any
         count = round(AXES[number] * (budget / 128) ** (1 / number))
         (nodes, chances), (others, their_chances) = grids(number, count)
         return jnp.where(otherwise, others, nodes), jnp.where(otherwise, their_chances, chances)
-    both = [normal_pairs(number, 2 * budget, seed) for seed in (0, 1)]
-    return jnp.where(otherwise, both[1], both[0]), jnp.full(4 * budget, 1 / (4 * budget), dtype)
+    pairs = 2 * budget if number <= MOST else budget // 2 * -(-number // 32)
+    nodes, others = (normal_pairs(number, pairs, seed) for seed in (0, 1))
+    return jnp.where(otherwise, others, nodes), jnp.full(2 * pairs, 0.5 / pairs, dtype)
 
 
 @functools.cache
@@ -277,14 +312,7 @@ class Cubature(Nodal):
     Source: giordano2024.
     """
 
-    most: int = static(default=NODES_LIMIT)
-    """Largest number of nodes of a refined sum."""
-
     fitting: ClassVar[str] = "differentiable log likelihoods under Gaussians, or Products of them"
-
-    @property
-    def limit(self) -> int:
-        return self.most
 
     def _serves(self, q: ExponentialFamily) -> bool:
         return is_gaussian(q)
@@ -303,17 +331,20 @@ class Cubature(Nodal):
         It is exact for polynomials of degree three, as the slope is.
         """
         # A compiled program leaves out the curvature where nobody asks for it.
-        predictors = self._predictors(model, q, records)
-        if predictors is None:
+        number = predictors_said(model, q, records)
+        if not number and q.event_size <= MOST and not model.joint:
+            number = q.event_size
+        if not number:
             expected, noise, slopes = self._seen(model, q, records, otherwise)
             moments = slopes.T @ noise / len(noise)
             half = unwhitened(q, symmetric(moments))
             return Curved(expected, slope_in_mean(q, expected.gradient), -unwhitened(q, half.T))
-        compares = otherwise is not False and predictors.number in (1, *AXES)
-        nodes = nodes_for(predictors.number, self.nodes, otherwise, dtype_of(q))
+        jax.eval_shape(model.total, event_of(q, joint_mean(q)), records)  # checks what it returns
+        compares = otherwise is not False and number in (1, *AXES)
+        nodes = nodes_for(number, self.nodes, otherwise, dtype_of(q))
 
         def of_block(block: Records) -> Any:
-            by_slopes, by_values = seen(predictors, q, block, *nodes, compares)
+            by_slopes, by_values = seen(along(model, q, block), q, *nodes, compares)
             one = other = by_slopes.curved(q)
             if by_values is not None:
                 other = jax.lax.cond(otherwise, lambda: by_values.curved(q), lambda: one)
@@ -328,24 +359,13 @@ class Cubature(Nodal):
         value = _unless_flat(found.expected.value, *known)
         return found._replace(expected=found.expected._replace(value=value))
 
-    def _predictors(
-        self, model: Model, q: ExponentialFamily, records: Records
-    ) -> Predictors | None:
-        """Return the predictors if records have few, else None; check what the model returns."""
-        predictors = predictors_of(model, q, records)
-        if predictors is not None:
-            jax.eval_shape(model.total, event_of(q, joint_mean(q)), records)
-        return predictors
-
     def _seen(
         self, model: Model, q: ExponentialFamily, records: Records, otherwise: Flag
     ) -> tuple[Expectation, Any, Any]:
         """Return the expectation by sums over all parameters, nodes ``ε`` and ``∇_ε f`` (m, d)."""
         parts: Any = q.parts()
         size = q.event_size
-        pairs = self.number(size) // 2
-        nodes, others = (normal_pairs(size, pairs, seed) for seed in (0, 1))
-        nodes = jnp.where(otherwise, others, nodes)
+        nodes, _ = nodes_for(size, self.nodes, otherwise, dtype_of(q))
         noise = pieces(q, nodes)
 
         def value(noise: list[Any], records: Records) -> Any:
@@ -363,10 +383,6 @@ class Cubature(Nodal):
         sloped = 1.0 - jnp.stack([(slope == 0).all() for slope in slopes]).all()
         expected = _unless_flat(values.mean(), sloped, 1.0 * (values.std() > 0))
         return Expectation(expected, q.rebuild(factors)), nodes, jnp.concatenate(slopes, 1)
-
-    def number(self, size: int) -> int:
-        """Return the number of nodes for ``size`` coordinates, which grows with ``size``."""
-        return 2 * (self.nodes // 2) * -(-size // 32)
 
 
 def _unless_flat(value: Any, sloped: Any, varied: Any) -> Any:

@@ -232,24 +232,21 @@ class Nodal(Evaluator):
     """A sum over nodes, whose error is estimated by the sum over half of them."""
 
     nodes: int = static(default=128)
+    most: int = static(default=NODES_LIMIT)
+    """Largest number of nodes of a refined sum."""
 
     nodal: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         at_least(8).check(nodes=self.nodes)
 
-    @property
-    def limit(self) -> int:
-        """The largest number of nodes of a refined sum."""
-        return NODES_LIMIT
-
     def finer(self, times: int = 4) -> Iterator[tuple[Self, int]]:
-        """Yield estimators with more and more nodes, up to :attr:`limit`, and the multiple of this
+        """Yield estimators with more and more nodes, up to ``most``, and the multiple of this
         one's nodes that each has: so many ``times`` that of the one before, by which the error of a
         kink falls to a half and that of a smooth function to nearly nothing.
         """
         more = times
-        while more * self.nodes <= self.limit:
+        while more * self.nodes <= self.most:
             yield dataclasses.replace(self, nodes=more * self.nodes), more
             more *= times
 

@@ -46,11 +46,6 @@ class Effort:
     nodes of a sum over three, of probability 1/6 each."""
     furthest: float = 40.0
     """Largest log spread of a node; a step that exceeds it is shortened."""
-    error: float = 5e-5
-    """Largest displacement of the posterior by quadrature error without refinement, in nats."""
-    error_of_move: float = 1e-2
-    """The same as a share of the change by the visit, as a large change is followed by further
-    visits."""
 
 
 EFFORT = Effort()
@@ -89,20 +84,17 @@ class PartialPooling(LocalUpdate):
 
     Args:
         nodes: number of quasi-random nodes over more than two log spreads. One or two log spreads
-            have a grid, which is refined as needed.
-        most: largest number of nodes after refinement.
+            have a grid.
     """
 
     nodes: int = static()
-    most: int = static()
 
     pools: ClassVar[bool] = True
 
-    def __init__(self, nodes: int = 64, most: int = 1024):
-        at_least(8).check(nodes=nodes, most=most)
+    def __init__(self, nodes: int = 64):
+        at_least(8).check(nodes=nodes)
         super().__init__(steps=1)
         self.nodes = nodes
-        self.most = most
 
     @staticmethod
     def serves(model: Model, q: ExponentialFamily) -> bool:
@@ -157,30 +149,24 @@ class PartialPooling(LocalUpdate):
     def _refined(
         self, model: PersonalRegression, view: Any, factor: Any, records: Records, steps: int
     ) -> tuple[Any, PooledInfo]:
-        site = _Site(model, view, factor, records)
-        count = self.nodes
-        while True:
-            site.take_nodes(count, round((count / self.nodes) ** 0.5))
-            site.descend(steps)
-            one, other = site.gradients()
-            # Two sets of random nodes have equal errors; that of a finer grid is negligible.
-            erring = 2 if site.drawn else 1
-            error = float(view.squared_length(other - one)) / 2 / erring + site.likelihood.left
-            if not np.isfinite(error):
-                raise not_finite()
-            new = site.factor() if steps else one
-            far = steps and site.drawn  # grids are cheap
-            moved = float(view.squared_length(new - factor)) / 2 if far else 0.0
-            if error <= max(EFFORT.error, EFFORT.error_of_move * moved) or 4 * count > self.most:
-                aside = 0.0 if steps else site.message_error()
-                return new, PooledInfo(float(site.residual), error, aside)
-            count *= 4
+        site = _Site(model, view, factor, records, self.nodes)
+        site.descend(steps)
+        one, other = site.gradients()
+        # Two sets of random nodes have equal errors; that of a finer grid is negligible.
+        erring = 1 if len(site.own) in GRID else 2
+        error = float(view.squared_length(other - one)) / 2 / erring + site.likelihood.left
+        if not np.isfinite(error):
+            raise not_finite()
+        aside = 0.0 if steps else site.message_error()
+        return site.factor() if steps else one, PooledInfo(float(site.residual), error, aside)
 
 
 class _Site:
     """The state of one visit: cavity, message of the records, and the refined posterior."""
 
-    def __init__(self, model: PersonalRegression, view: Any, factor: Any, records: Records):
+    def __init__(
+        self, model: PersonalRegression, view: Any, factor: Any, records: Records, nodes: int
+    ):
         self.model = model
         self.view = view
         self.own = np.array(model.personal)
@@ -189,11 +175,7 @@ class _Site:
         self.spread = Normal.of(view.log_spread)
         self.others = self.spread.plus(Normal.of(factor.log_spread), -1.0)
         self.residual, self.likelihood = np.inf, Likelihood(model, records)
-        self.drawn = len(self.own) not in GRID
-
-    def take_nodes(self, count: int, finer: int) -> None:
-        """Use sets of ``count`` nodes (see :func:`grids`) from now on."""
-        self.grids = grids(len(self.own), count, finer)
+        self.grids = grids(len(self.own), nodes)
 
     def descend(self, steps: int) -> None:
         """Make natural-gradient steps of the log spreads, each shortened by a line search."""

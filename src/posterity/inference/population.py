@@ -129,14 +129,14 @@ def nodes_of(
     return at if len(own) in LINES or share > EFFORT.share else None
 
 
-def grids(size: int, count: int = 64, finer: int = 1) -> list[tuple[Any, Any]]:
+def grids(size: int, count: int = 64) -> list[tuple[Any, Any]]:
     """Return nodes and probabilities of two sums over ``size`` log spreads, the second as a check.
 
-    For one or two log spreads these are grids with ``finer`` times the default nodes along each;
-    otherwise they are two quasi-random sets of ``count`` nodes.
+    For one or two log spreads these are grids; otherwise they are two quasi-random sets of
+    ``count`` nodes.
     """
     if size in GRID:
-        return [_grid(size, finer * nodes[size]) for nodes in (GRID, CHECKED)]
+        return [_grid(size, nodes[size]) for nodes in (GRID, CHECKED)]
     pairs = max(count // 2, size)
     return [(normal_pairs(size, pairs, seed), np.full(2 * pairs, 0.5 / pairs)) for seed in (0, 1)]
 

@@ -120,8 +120,6 @@ class UpdateInfo(NamedTuple):
 
     halvings: Int[Real, ""]
     """Number of halvings of steps: to stay in the domain, within reach, or to lower the energy."""
-    refused: Int[Real, ""]
-    """Number of steps that were not taken, since no halved one stayed in the domain."""
     finite: Bool[Real, ""]
     """True if the gradients were finite; if not, the factor is meaningless."""
     residual: Float[Real, ""]
@@ -333,7 +331,6 @@ class LocalUpdate(Setting):
             new = either(finite | ~jnp.asarray(self.noisy), lambda: step.q, lambda: q * NARROWER)
             info = info._replace(
                 halvings=info.halvings + jnp.where(step.taken, step.halvings, 0),
-                refused=info.refused + ~step.taken,
                 # Noisy steps may recover from a gradient that is not finite.
                 finite=finite if self.noisy else info.finite & finite,
             )
@@ -343,7 +340,7 @@ class LocalUpdate(Setting):
         zero = jnp.zeros((), jnp.int32)
         none = jnp.zeros((), dtype_of(q))
         # Every step stays where expectations are finite; a start outside has no gradient.
-        info = UpdateInfo(zero, zero, jnp.asarray(model.admits(q)), none, none, none, zero)
+        info = UpdateInfo(zero, jnp.asarray(model.admits(q)), none, none, none, zero)
         start = (q, factor, (q, q.zero()), info)
         # A loop, not a scan: the number of steps is a traced argument of the program.
         first = jnp.zeros((), jnp.arange(0).dtype)
@@ -395,7 +392,6 @@ class LocalUpdate(Setting):
         terms = cavity.natural_parameters * at.mean_parameters
         info = UpdateInfo(
             end.halvings,
-            0 * end.halvings,
             end.finite,
             end.residual,
             end.uncertainty,

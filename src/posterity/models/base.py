@@ -281,15 +281,31 @@ class FunctionModel(Model):
         likelihood: likelihood of ``predict``: ``"categorical"`` (logits (n, K)), ``"bernoulli"``
             (logits (n,)) or ``"gaussian"`` (means (n,) or (n, k)).
         noise_variance: noise variance of the Gaussian likelihood, if it is known.
+        predictors: function of ``z`` and the data that returns the ``p`` predictors of each record,
+            of shape ``(n, p)``, through which alone it depends on ``z``. They are affine in ``z``.
+            ``function`` then takes them in place of ``z``. Expectations under a Gaussian are sums
+            over these predictors, which are more exact than sums over all parameters.
 
+    >>> import jax.numpy as jnp
     >>> from posterity.models import FunctionModel
     >>> laplace = FunctionModel(lambda z, x: -abs(x - z[0]))
+    >>> def mean_and_log_scale(z, data):
+    ...     x, y = data
+    ...     return jnp.stack([x @ z[:-1], jnp.full(len(x), z[-1])], 1)
+    >>> def normal(f, data):
+    ...     x, y = data
+    ...     return -(((y - f[:, 0]) / jnp.exp(f[:, 1])) ** 2) / 2 - f[:, 1]
+    >>> scaled = FunctionModel(normal, predictors=mean_and_log_scale)
+    >>> x, y = np.array([[1.0, 0.0], [1.0, 1.0]]), np.array([3.0, 3.0])
+    >>> scaled.log_likelihood(np.array([1.0, 1.0, 0.0]), (x, y)).tolist()
+    [-2.0, -0.5]
     """
 
     function: Callable[[Any, Any], Any] = static()
     predict: Callable[[Any, Any], Any] | None = static(default=None)
     likelihood: str | None = static(default=None)
     noise_variance: float | int | None = None
+    predictors: Callable[[Any, Any], Any] | None = static(default=None)
 
     def outputs(self, z: PyTree, x: PyTree) -> Any:
         """Return ``predict(z, x)``; a UsageError without ``predict``."""
@@ -301,4 +317,4 @@ class FunctionModel(Model):
         return self.predict(z, x)
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Any:
-        return self.function(z, data)
+        return self.function(z if self.predictors is None else self.predictors(z, data), data)

@@ -5,13 +5,14 @@ A function that uses neighbours, such as lags, ranks or the mean of the batch, w
 numbers there. JAX also reads the last parameter where an index is beyond the last.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from posterity.arrays.keys import fold_in, of_jax, seeded
 from posterity.arrays.tree import tree_leaves, tree_map
-from posterity.errors import StructureError
+from posterity.errors import StructureError, UsageError
 from posterity.models.base import FunctionModel, Model
 from posterity.models.records import Records
 from posterity.runtime.lazy import jax
@@ -20,12 +21,35 @@ from posterity.runtime.programs import program
 
 def check_by_record(model: Model, prior: Any, records: Records) -> None:
     """Raise a StructureError if by a user's function a record's log likelihood changes with the
-    other records, or from call to call, or if it indexes parameters that the prior does not have.
-    Other errors are not raised here.
+    other records, or from call to call, or if it indexes parameters that the prior does not have;
+    a UsageError if the predictors of a user's function are not affine. Other errors are not raised
+    here.
     """
     if isinstance(model, FunctionModel):
         with jax.enable_x64(True):
+            if model.predictors is not None:
+                _check_affine(model.predictors, prior, records)
             _check(model, prior, records)
+
+
+def _check_affine(
+    predictors: Callable[[Any, Any], Any], law: Any, records: Records, *, alike: float = 1e-6
+) -> None:
+    """Raise a UsageError unless the predictors between two draws of a law are the mean of theirs,
+    up to the share ``alike`` of these.
+    """
+    one, other = (law.sample(of_jax(fold_in(seeded(0), number)), ()) for number in range(2))
+    between = tree_map(lambda a, b: (a + b) / 2, one, other)
+    data = records.widened().data
+    first, second, middle = (np.asarray(predictors(z, data)) for z in (one, other, between))
+    off = abs(middle - (first + second) / 2) > alike * np.maximum(abs(first), abs(second))
+    if off.any():
+        column = int(np.argmax(off.any(0)))
+        raise UsageError(
+            found=f"predictors of which number {column} is no affine function of the parameters",
+            expected="sums of parameters times numbers that a record's data determine",
+            fix="Move what is not affine to the function of the predictors.",
+        )
 
 
 def _check(

@@ -38,9 +38,10 @@ class Strata:
 
         For a multinomial model of ``classes`` they are columns. Each class but the first has a
         coefficient per column, named as ``mild:age``. Raises a StructureError if the prior is no
-        Gaussian or lacks one of the coefficients.
+        single Gaussian or lacks one of the coefficients.
         """
-        size = prior.own_size if getattr(prior, "gaussian", False) else 0
+        plain = getattr(prior, "gaussian", False) and not prior.batch_shape
+        size = prior.own_size if plain else 0
         known = names_of(prior).get("", ())
         names = known or tuple(map(str, range(size)))
         width = size if classes is None else size // (classes - 1)
@@ -51,7 +52,7 @@ class Strata:
         if not places <= {*range(width)}:
             raise StructureError(
                 found=f"own={list(own)} and a prior {prior!r}",
-                expected=f"coefficients among {some(columns)}, or their numbers",
+                expected=f"one Gaussian, and its coefficients among {some(columns)}, or numbers",
             )
         every = (place for place in range(size) if place % width in places)
         return cls(names, frozenset(every), tuple(sorted(sites)), bool(known))
