@@ -14,7 +14,6 @@ import scipy.stats
 import posterity
 from posterity.distillation import (
     SGLD,
-    Adversarial,
     Box,
     Draws,
     Independent,
@@ -143,7 +142,7 @@ def test_other_networks_optimisers_and_inputs() -> None:
     student = eqx.nn.MLP(2, 2, 16, 1, key=KEY)
     found = distill(
         Draws(NET, np.random.default_rng(0).normal(size=(40, LAYERS.size))), student, key=KEY,
-        inputs=Adversarial(BOX, 0.1), optimiser=optax.sgd(0.05, momentum=0.9), steps=1500,
+        inputs=BOX, optimiser=optax.sgd(0.05, momentum=0.9), steps=1500,
         reservoir=2, tolerance=0.1,
     )  # fmt: skip
     assert found.status.left < 0.1

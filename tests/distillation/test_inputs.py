@@ -7,7 +7,6 @@ import pytest
 import scipy.stats
 
 from posterity.distillation import (
-    Adversarial,
     Box,
     Draws,
     Generated,
@@ -131,17 +130,6 @@ def test_columns_that_are_pixels_are_images() -> None:
     assert isinstance(usual(X, ()), Perturbed)
 
 
-def test_adversarial_inputs_are_further_from_the_teacher() -> None:
-    inputs = Adversarial(Pool(X), size=[0.5, 0.0])
-    x = sampled(inputs, 10)
-    gap = lambda x: (x[:, 0] - 1.1) ** 2
-    moved = np.asarray(jax.jit(lambda x: inputs.harder(x, gap))(x))
-    changed = np.arange(10) % 2 == 0
-    assert (gap(moved)[changed] > gap(x)[changed]).all()
-    np.testing.assert_array_equal(moved[~changed], x[~changed])
-    np.testing.assert_array_equal(moved[:, 1], x[:, 1])
-
-
 def test_what_is_taken_for_inputs() -> None:
     own = as_inputs(lambda key, n: jnp.zeros((n, 2)))
     assert isinstance(own, Generated)
@@ -163,7 +151,6 @@ def test_what_is_taken_for_inputs() -> None:
         (lambda: Box([0.0], [0.0]), ParameterError),
         (lambda: Box(0.0, 1.0), ParameterError),
         (lambda: Box([0.0, 1.0], [2.0]), ParameterError),
-        (lambda: Adversarial(Pool(X), size=-0.1), UsageError),
     ],
 )
 def test_inputs_that_make_no_sense(make, error) -> None:
@@ -178,12 +165,7 @@ def test_random_numbers_that_are_not_of_the_key_are_refused() -> None:
         as_inputs(lambda key, n: rng.normal(size=(n, 2)))
 
 
-def test_sizes_and_noise_of_another_shape() -> None:
-    moved = Adversarial(Box([0.0, 0.0], [1.0, 1.0]), np.ones(3))
-    with pytest.raises(StructureError, match="one a column"):
-        moved.harder(jnp.zeros((4, 2)), lambda x: x.sum(1))
-    with pytest.raises(UsageError):
-        Adversarial(Pool(X), np.zeros(0))
+def test_noise_of_no_column() -> None:
     with pytest.raises(UsageError):
         Perturbed(X, noise=np.zeros(0))
 
@@ -193,7 +175,7 @@ def test_columns_are_scaled_by_data_without_noise() -> None:
     rng = np.random.default_rng(0)
     rare = (rng.uniform(size=(4000, 20)) < 1e-3) * rng.uniform(size=(4000, 20))
     x = np.c_[rare, rng.uniform(size=(4000, 20)), rng.uniform(size=4000) < 0.5]
-    laws = (Perturbed(x), Perturbed(x, 0.05), Mixup(x), Adversarial(Perturbed(x), 0.1))
+    laws = (Perturbed(x), Perturbed(x, 0.05), Mixup(x))
     for inputs in laws:
         assert Scaling.of_inputs(inputs.data()).x_shift is None
     teacher = Draws(NeuralNetwork.of_layers(Layers.dense(41, 2)), np.zeros((1, 84)), x=x)

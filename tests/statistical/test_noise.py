@@ -15,7 +15,7 @@ import pytest
 from scipy import stats
 
 from posterity.distillation.sampling import noise
-from posterity.distillation.sampling.kernels import SGHMC, SGLD, PreconditionedSGLD
+from posterity.distillation.sampling.kernels import SGHMC, SGLD
 
 normal = jax.jit(noise.normal, static_argnames="kind")
 bits = jax.jit(noise.bits, static_argnums=1)
@@ -267,17 +267,10 @@ def test_long_run_fourth_moment_is_a_normals():
     assert abs(per_chain.mean() - 3) < ERRORS * error + 0.002
 
 
-def test_a_preconditioner_that_was_found_and_then_fixed_leaves_the_posterior():
-    """As the docstring of PreconditionedSGLD says: each chain here has found one of its own."""
-    finder, curvature = PreconditionedSGLD(0.01, floor=0.3), CURVATURE[:, None]
-    start = np.asarray(normal(jax.random.key(12), np.zeros((len(CURVATURE), CHAINS), np.float32)))
-    start = start * (curvature**-0.5).astype(np.float32)
-    slope = lambda state: -jnp.asarray(curvature, jnp.float32) * state.position
-    step = lambda state, key: (finder.step(state, slope(state), key=key)[0], None)
-    keys = jax.random.split(jax.random.key(13), 50)
-    found = lambda start: finder.scale_of(jax.lax.scan(step, finder.init(start), keys)[0])
-    scale = np.asarray(jax.jit(found)(start), float)
-    assert (scale.std(1) > 0.05 * scale.mean(1)).all()
+def test_a_scale_of_each_entry_leaves_the_posterior():
+    curvature = CURVATURE[:, None]
+    spread = np.random.default_rng(12).uniform(0.5, 2.0, (len(CURVATURE), CHAINS))
+    scale = spread / curvature
     expected = stationary_langevin(0.1 * scale, curvature)
     relative = (run(SGLD(0.1), scale=scale) ** 2).mean(0) / expected
     assert (abs(relative.mean(-1) - 1) < ERRORS * relative.std(-1) / CHAINS**0.5).all()

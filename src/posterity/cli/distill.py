@@ -45,13 +45,8 @@ from posterity.tabular.recipe_model import inputs_of, offset_of
 from posterity.tabular.records import Table, read_inputs, reordered
 from posterity.tabular.sites import as_provenance, kept, law_of, sites_in, together
 
-KERNELS = {
-    "sgld": distillation.SGLD,
-    "preconditioned-sgld": distillation.PreconditionedSGLD,
-    "sghmc": distillation.SGHMC,
-}
-KERNEL_OF = {"friction": "sghmc", "decay": "preconditioned-sgld", "floor": "preconditioned-sgld"}
-KERNEL_OPTIONS = ("step_size", "noise", *KERNEL_OF)
+KERNELS = {"sgld": distillation.SGLD, "sghmc": distillation.SGHMC}
+KERNEL_OPTIONS = ("step_size", "noise", "friction")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +130,7 @@ def _of_data(settings: Settings) -> Distilled:
     x = problem.data[0]
     run = settings.table("sampler", "kernel")
     options = {name: run.pop(name) for name in KERNEL_OPTIONS if name in run}
-    own = next((kind for name, kind in KERNEL_OF.items() if name in options), "sgld")
+    own = "sghmc" if "friction" in options else "sgld"
     kind = settings["sampler.kernel"] or (own if options else None)
     kernel = None if kind is None else build(KERNELS[kind], options, "sampler")
     about = problem.model, problem.prior, problem.data

@@ -4,7 +4,6 @@ from posterity.distillation.distill import Distillation as Distillation
 from posterity.distillation.distill import Row as Row
 from posterity.distillation.distill import distill as distill
 from posterity.distillation.heads import Head as Head
-from posterity.distillation.inputs import Adversarial as Adversarial
 from posterity.distillation.inputs import Box as Box
 from posterity.distillation.inputs import Generated as Generated
 from posterity.distillation.inputs import Images as Images
@@ -14,7 +13,6 @@ from posterity.distillation.inputs import Perturbed as Perturbed
 from posterity.distillation.inputs import Pool as Pool
 from posterity.distillation.sampling.kernels import SGHMC as SGHMC
 from posterity.distillation.sampling.kernels import SGLD as SGLD
-from posterity.distillation.sampling.kernels import PreconditionedSGLD as PreconditionedSGLD
 from posterity.distillation.sampling.langevin import Langevin as Langevin
 from posterity.distillation.sampling.schedules import Polynomial as Polynomial
 from posterity.distillation.scaling import Scaling as Scaling

@@ -45,11 +45,6 @@ class Inputs(eqx.Module):
     def data(self) -> Any:
         """Return inputs (n, ...) without noise, from which columns are scaled, or None."""
 
-    def harder(self, x: Any, gap: Callable[[Any], Any]) -> Any:
-        """Return inputs near ``x`` where the student's ``gap`` (n,) is larger; ``x`` by default."""
-        del gap
-        return x
-
 
 class Pool(Inputs):
     """Finite inputs (n, ...), picked at random with replacement and unchanged.
@@ -257,36 +252,6 @@ class Generated(Inputs):
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
         return jnp.asarray(self.function(key, n), jnp.float32)
-
-
-class Adversarial(Inputs):
-    """Inputs of another law, every second one moved to where student and teacher differ more.
-
-    The move is a step of ``size``, one number or one per column, along the sign of the slope of the
-    divergence. A negative size is a UsageError. Source: goodfellow2015.
-    """
-
-    inputs: Inputs
-    size: Any
-
-    def __init__(self, inputs: Any, size: Any):
-        size = real_numbers(size, "the size", records=False)
-        NOT_NEGATIVE.check(size=float(size.min(initial=np.inf)))
-        self.inputs, self.size = as_inputs(inputs), _single(size)
-        self.columns = self.inputs.columns
-
-    def sample(self, n: int, *, key: jax.Array) -> Any:
-        return self.inputs.sample(n, key=key)
-
-    def data(self) -> Any:
-        return self.inputs.data()
-
-    def harder(self, x: Any, gap: Callable[[Any], Any]) -> Any:
-        """Move every second input; a StructureError if ``size`` does not fit the columns."""
-        _check_columns(self.size, "the size", x)
-        slope = jnp.sign(jax.grad(lambda x: gap(x).sum())(x))
-        moved = jnp.arange(len(x)).reshape(-1, *[1] * (x.ndim - 1)) % 2 == 0
-        return jnp.where(moved & jnp.isfinite(slope), x + self.size * slope, x)
 
 
 def usual(x: Any, image: tuple[int, ...]) -> Inputs:

@@ -141,22 +141,12 @@ def _step(plan: Plan, constants: Constants, state: State) -> tuple[State, jax.Ar
     reservoir = _offered(plan.reservoir, state.reservoir, draws, state.step, kept)
     x = constants.inputs.sample(plan.batch_size, key=where)
     head = constants.head
-
-    def expected(x):
-        return _expectations(constants, draws, x, reservoir)
-
-    def outputs(parameters, x):
-        return plan.apply(parameters, state.scaling.inputs(x))
-
-    def gap(x):
-        return head.divergence(outputs(state.parameters, x), expected(x), state.scaling)
-
-    x = constants.inputs.harder(x, gap)
-    targets = expected(x)
+    targets = _expectations(constants, draws, x, reservoir)
     correction = constants.teacher.correction(plan.heard) if head.split else 1.0
 
     def loss(own):
-        return head.loss(outputs(own, x), targets, state.scaling, correction).mean()
+        outputs = plan.apply(own, state.scaling.inputs(x))
+        return head.loss(outputs, targets, state.scaling, correction).mean()
 
     value, gradient = jax.value_and_grad(loss)(state.parameters)
     moves, moments = _optimiser(plan, constants).update(gradient, state.moments, state.parameters)

@@ -9,11 +9,11 @@ import optax
 import pytest
 
 from posterity.distillation.sampling import noise
-from posterity.distillation.sampling.kernels import SGHMC, SGLD, PreconditionedSGLD
+from posterity.distillation.sampling.kernels import SGHMC, SGLD
 from posterity.distillation.sampling.schedules import Polynomial
 from posterity.errors import StructureError, UsageError
 
-KERNELS = [SGLD, PreconditionedSGLD, SGHMC]
+KERNELS = [SGLD, SGHMC]
 single = lambda values: np.asarray(values, np.float32)
 POSITION = {"a": single(range(6)).reshape(2, 3), "b": single(1)}
 GRADIENT = {"a": single(np.full((2, 3), 2)), "b": single(-4)}
@@ -22,7 +22,6 @@ SCALE = {"a": single(np.linspace(0.5, 3.0, 6)).reshape(2, 3), "b": single(2)}
 # One program each, not one an operation: what is here holds of compiled steps.
 init = jax.jit(lambda kernel, position, scale=None: kernel.init(position, scale))
 step = jax.jit(lambda kernel, state, gradient, key: kernel.step(state, gradient, key=key))
-scale_of = jax.jit(lambda kernel, state: kernel.scale_of(state))
 drawn = jax.jit(noise.normal, static_argnames="kind")
 
 
@@ -52,28 +51,6 @@ def test_langevin_step_is_the_papers(kind, scale):
     assert int(state.step) == 1 and state.step.dtype == jnp.int32
 
 
-def test_preconditioned_step_divides_by_the_root_mean_square():
-    kernel = PreconditionedSGLD(0.3, decay=0.9, floor=1.0)
-    state, _ = steps(kernel, 2, scale=SCALE)
-    # with one gradient throughout, the mean of its squares is its square from the first step on
-    s = jax.tree.map(lambda s, g: s / (1.0 + abs(g)), SCALE, GRADIENT)
-    close(scale_of(kernel, state), s)
-    move = lambda x, g, z, s: x + 0.3 * s / 2 * g + np.sqrt(0.3 * s) * z
-    expected = POSITION
-    for index in range(2):
-        expected = jax.tree.map(move, expected, GRADIENT, white(index), s)
-    close(state.position, expected)
-
-
-def test_preconditioner_forgets_at_its_rate():
-    kernel = PreconditionedSGLD(0.3, decay=0.75)
-    state = init(kernel, single([0]))
-    for slope in (1.0, 3.0):
-        state, _ = step(kernel, state, single([slope]), jax.random.key(0))
-    square = (0.75 * 0.25 * 1 + 0.25 * 9) / (1 - 0.75**2)
-    np.testing.assert_allclose(scale_of(kernel, state), 1 / (1e-5 + square**0.5), rtol=1e-5)
-
-
 @pytest.mark.parametrize("scale", [None, SCALE])
 def test_momentum_blends_langevin_steps(scale):
     state, _ = steps(SGHMC(0.3, friction=0.25), 2, scale=scale)
@@ -83,7 +60,7 @@ def test_momentum_blends_langevin_steps(scale):
     second = jax.tree.map(
         lambda v, *own: 0.75 * v + 0.25 * lang(*own), first, GRADIENT, white(1), s
     )
-    close(state.memory, second)
+    close(state.momentum, second)
     close(state.position, jax.tree.map(lambda *own: sum(own), POSITION, first, second))
 
 
@@ -108,7 +85,7 @@ def test_no_temperature_is_no_noise(make):
 
 
 def test_scans_jits_and_vmaps_to_the_same():
-    kernel = PreconditionedSGLD(Polynomial(0.1, 5, 0.5))
+    kernel = SGHMC(Polynomial(0.1, 5, 0.5))
     keys = jax.random.split(jax.random.key(0), 4)
 
     def run(position, keys):
@@ -139,7 +116,7 @@ def test_a_schedule_follows_the_step():
 
 def test_double_precision_stays_double():
     with jax.enable_x64(True):
-        kernel, start = PreconditionedSGLD(0.1), np.zeros(3)
+        kernel, start = SGHMC(0.1), np.zeros(3)
         begun = init(kernel, start, 2.0 + start)
         state, _ = step(kernel, begun, start + 1, jax.random.key(0))
         assert state.position.dtype == jnp.float64
@@ -155,8 +132,7 @@ def test_a_kernel_without_a_size_can_be_made_but_not_run(make):
 
 @pytest.mark.parametrize(("make", "options"), [
     (SGLD, {"step_size": -1.0}), (SGLD, {"noise": "none"}), (SGLD, {"temperature": -1.0}),
-    (SGHMC, {"friction": 0.0}), (SGHMC, {"friction": 1.5}), (PreconditionedSGLD, {"decay": 1.0}),
-    (PreconditionedSGLD, {"floor": 0.0}),
+    (SGHMC, {"friction": 0.0}), (SGHMC, {"friction": 1.5}),
 ])  # fmt: skip
 def test_kernels_that_make_no_sense_are_refused(make, options):
     with pytest.raises(UsageError):

@@ -10,7 +10,7 @@ import pytest
 import scipy.stats
 from sklearn.datasets import load_digits
 
-from posterity.distillation import SGHMC, SGLD, Langevin, PreconditionedSGLD
+from posterity.distillation import SGHMC, SGLD, Langevin
 from posterity.distillation.sampling import health, langevin, tuning
 from posterity.distillation.sampling.target import _single
 from posterity.distillation.sampling.tuning import heat, warmth
@@ -409,7 +409,6 @@ def test_the_same_key_gives_the_same_draws() -> None:
     ("options", "error"),
     [
         ({"kernel": 0.1}, UsageError),
-        ({"kernel": PreconditionedSGLD()}, UsageError),
         ({"chains": 0}, UsageError),
         ({"thin": 0}, UsageError),
         ({"batch_size": 0}, UsageError),

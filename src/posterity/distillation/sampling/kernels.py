@@ -1,4 +1,4 @@
-"""Kernels of stochastic-gradient chains: Langevin, preconditioned Langevin, and with momentum.
+"""Kernels of stochastic-gradient chains: Langevin, and with momentum.
 
 A kernel has ``init(position) -> state`` and ``step(state, gradient, *, key) -> (state, info)``.
 Positions are pytrees of floating-point arrays. Steps are elementwise, so that parallel chains are
@@ -22,14 +22,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from posterity.arguments import NOT_NEGATIVE, POSITIVE, SHARE, Constraint
+from posterity.arguments import NOT_NEGATIVE, SHARE
 from posterity.arrays.typing import Shape
 from posterity.distillation.pytrees import leaves
 from posterity.distillation.sampling import noise as noises
 from posterity.distillation.sampling.schedules import STEP_SIZE, StepSize, size_at
 from posterity.errors import StructureError, UsageError
-
-BELOW_ONE = Constraint("a number in [0, 1)", lambda x: 0 <= float(x) < 1)
 
 
 class State(NamedTuple):
@@ -38,7 +36,7 @@ class State(NamedTuple):
     position: Any
     step: jax.Array  # Number of steps made, int32
     scale: Any  # The preconditioner, which broadcasts to the position; None means one
-    memory: Any  # Momentum or running mean of squares, shaped as the position, or None
+    momentum: Any  # Shaped as the position, or None
 
 
 class Info(NamedTuple):
@@ -56,7 +54,7 @@ class Kernel:
     noise: str
     temperature: float | int
     friction: Any = 1  # Friction of the momentum; 1 without momentum
-    remembers: ClassVar[bool] = False  # Whether the state has a memory, which starts at zero
+    has_momentum: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         noises.KINDS.check(noise=self.noise)
@@ -64,7 +62,7 @@ class Kernel:
         NOT_NEGATIVE.check(temperature=self.temperature)
 
     def init(self, position: PyTree, scale: PyTree = None) -> State:
-        """Return the initial state at a position, with zero memory."""
+        """Return the initial state at a position, with zero momentum."""
         position = jax.tree.map(jnp.asarray, position)
         if scale is not None:
             _check(position, scale, "a scale", _broadcasts)
@@ -73,22 +71,16 @@ class Kernel:
         def zeros(leaf: Any) -> Any:
             return jax.device_put(np.zeros(leaf.shape, leaf.dtype))  # compiles nothing
 
-        memory = jax.tree.map(zeros, position) if self.remembers else None
-        return State(position, jax.device_put(np.int32(0)), scale, memory)
+        momentum = jax.tree.map(zeros, position) if self.has_momentum else None
+        return State(position, jax.device_put(np.int32(0)), scale, momentum)
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
         """Make one step, with the gradient of the log density at ``state.position``."""
-        size, move = self._moves(state, gradient, state.scale, key)
+        size, move = self._moves(state, gradient, key)
         position = jax.tree.map(jnp.add, state.position, move)
         return state._replace(position=position, step=state.step + 1), Info(size)
 
-    def scale_of(self, state: State) -> Any:
-        """Return the preconditioner, which broadcasts to the position; None means one."""
-        return state.scale
-
-    def _moves(
-        self, state: State, gradient: PyTree, scale: PyTree, key: jax.Array
-    ) -> tuple[jax.Array, Any]:
+    def _moves(self, state: State, gradient: PyTree, key: jax.Array) -> tuple[jax.Array, Any]:
         """Return the step size and the increment of a preconditioned Langevin step."""
         _check(state.position, gradient, "a gradient")
         size = size_at(self.step_size, state.step)
@@ -99,7 +91,8 @@ class Kernel:
         def move(slope: Any, white: jax.Array, s: Any = 1.0) -> jax.Array:
             return (half * s * slope + deviation * jnp.sqrt(s) * white).astype(white.dtype)
 
-        return size, jax.tree.map(move, gradient, noise, *[] if scale is None else [scale])
+        scales = [] if state.scale is None else [state.scale]
+        return size, jax.tree.map(move, gradient, noise, *scales)
 
 
 @leaves("step_size", "temperature")
@@ -126,65 +119,6 @@ class SGLD(Kernel):
     temperature: float | int = 1.0
 
 
-@leaves("step_size", "decay", "floor", "temperature")
-@dataclasses.dataclass(frozen=True)
-class PreconditionedSGLD(Kernel):
-    """SGLD that divides each entry's step size by a running root mean square of its gradient.
-
-    ``s = 1 / (floor + sqrt(V))``, with ``V = decay V + (1 - decay) gradient²`` divided by ``1 -
-    decay^t``, as it starts at zero; ``scale`` multiplies it. ``step_size`` is the size for an entry
-    whose gradient has a root mean square of one. In the paper ``V`` is of means over a minibatch:
-    its sizes and floors are to be multiplied by the number of records.
-
-    The posterior is not exactly invariant: the term ``Γ_i = Σ_j ∂s_i / ∂theta_j``, of order ``(1 -
-    decay) / floor^(3/2)``, is left out as in the paper. For the exact posterior, continue with
-    ``SGLD`` from ``init(position, scale=s)``, with ``s`` from :meth:`scale_of`.
-
-    Source: li2016, algorithm 1.
-
-    >>> kernel = PreconditionedSGLD(step_size=0.1)
-    >>> state = kernel.init(jnp.zeros(2))
-    >>> state, info = kernel.step(state, jnp.array([1.0, 100.0]), key=jax.random.key(0))
-    >>> [round(float(s), 4) for s in kernel.scale_of(state)]
-    [1.0, 0.01]
-    """
-
-    step_size: StepSize | None = None
-    decay: float | int = 0.99
-    floor: float | int = 1e-5
-    noise: str = "binomial"
-    temperature: float | int = 1.0
-
-    remembers: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        BELOW_ONE.check(decay=self.decay)
-        POSITIVE.check(floor=self.floor)
-
-    def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
-        _check(state.position, gradient, "a gradient")
-        decay = self.decay
-
-        def mean(old, slope):
-            return decay * old + (1 - decay) * slope**2
-
-        memory = jax.tree.map(mean, state.memory, gradient)
-        after = state._replace(memory=memory, step=state.step + 1)
-        size, move = self._moves(state, gradient, self.scale_of(after), key)
-        return after._replace(position=jax.tree.map(jnp.add, state.position, move)), Info(size)
-
-    def scale_of(self, state: State) -> Any:
-        """Return the preconditioner of each entry, after at least one step."""
-        weight = 1 - jnp.float32(self.decay) ** state.step.astype(jnp.float32)
-
-        def own(square):
-            return 1 / (self.floor + jnp.sqrt(square / weight))
-
-        scale = jax.tree.map(own, state.memory)
-        return scale if state.scale is None else jax.tree.map(jnp.multiply, state.scale, scale)
-
-
 @leaves("step_size", "friction", "temperature")
 @dataclasses.dataclass(frozen=True)
 class SGHMC(Kernel):
@@ -205,7 +139,7 @@ class SGHMC(Kernel):
 
     >>> kernel = SGHMC(step_size=0.1, friction=0.1)
     >>> state, info = kernel.step(kernel.init(jnp.zeros(2)), jnp.ones(2), key=jax.random.key(0))
-    >>> bool((state.memory == state.position).all())
+    >>> bool((state.momentum == state.position).all())
     True
     """
 
@@ -214,7 +148,7 @@ class SGHMC(Kernel):
     noise: str = "binomial"
     temperature: float | int = 1.0
 
-    remembers: ClassVar[bool] = True
+    has_momentum: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -226,12 +160,12 @@ class SGHMC(Kernel):
             )
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
-        size, move = self._moves(state, gradient, state.scale, key)
+        size, move = self._moves(state, gradient, key)
 
         def blend(old: Any, new: Any) -> Any:
             return (1 - self.friction) * old + self.friction * new  # type: ignore
 
-        momentum = jax.tree.map(blend, state.memory, move)
+        momentum = jax.tree.map(blend, state.momentum, move)
         position = jax.tree.map(jnp.add, state.position, momentum)
         return State(position, state.step + 1, state.scale, momentum), Info(size)
 

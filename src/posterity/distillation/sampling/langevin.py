@@ -16,7 +16,7 @@ from posterity.arrays.tree import taken
 from posterity.distillation.heads import Head
 from posterity.distillation.pytrees import Array, rebuilt
 from posterity.distillation.sampling import climbs, health, tuning
-from posterity.distillation.sampling.kernels import SGHMC, SGLD, Kernel, PreconditionedSGLD
+from posterity.distillation.sampling.kernels import SGHMC, SGLD, Kernel
 from posterity.distillation.sampling.kernels import State as KernelState
 from posterity.distillation.sampling.noise import KEY
 from posterity.distillation.sampling.schedules import size_at
@@ -42,12 +42,7 @@ LOOKS = (0, 1, 3, 7, 15)
 """Chunks of burn-in after which the step size is checked at the chains' positions."""
 HOT = 0.5  # Excess temperature of an array of weights above which steps are tuned once more
 KERNEL = Constraint(
-    "SGLD(...), PreconditionedSGLD(step_size=...) or SGHMC(...) of posterity.distillation: the "
-    "step size that can be found is for a scale that stays, so not PreconditionedSGLD's",
-    lambda own: (
-        isinstance(own, SGLD | SGHMC)
-        or (isinstance(own, PreconditionedSGLD) and own.step_size is not None)
-    ),
+    "SGLD(...) or SGHMC(...) of posterity.distillation", lambda own: isinstance(own, SGLD | SGHMC)
 )
 
 
@@ -72,7 +67,7 @@ class Langevin(Teacher):
         prior: law of the model's parameters.
         data: data of the posterior, in the model's format. Columns of a data frame are put in the
             order of the prior's names, or else keep their own; ``columns`` are their names.
-        kernel: :class:`SGLD`, :class:`PreconditionedSGLD` or :class:`SGHMC`; by default SGHMC with
+        kernel: :class:`SGLD` or :class:`SGHMC`; by default SGHMC with
             tuned friction for networks, and SGLD for other models. A ``step_size`` of None is
             tuned: the curvature of the worst direction, and separately the minibatch noise, raise
             the temperature by at most five per cent (three with momentum).
@@ -324,7 +319,7 @@ class Langevin(Teacher):
         own = state.kernel
         groups = len(state.heat)
         size = float(size_at(kernel.step_size, own.step))
-        scale = _times(size, kernel.scale_of(own))
+        scale = _times(size, own.scale)
         chains = np.asarray(series, np.float64).swapaxes(0, 1)
         moved = np.diff(chains[..., : groups + 1], axis=1)  # heat and steps from row to row
         temperature = None
