@@ -44,7 +44,8 @@ class SampleCache:
         """Return ``log q`` of the mixture with these weights, at all draws."""
         used = weights > 0
         logs = self.densities[used] + np.log(weights[used])[:, None, None]
-        return scipy.special.logsumexp(logs, axis=0)
+        log_q: Any = scipy.special.logsumexp(logs, axis=0)
+        return log_q
 
     def terms(self, weights: Float[np.ndarray, " k"]) -> Float[np.ndarray, "k n"]:
         """Return ``w_j (log L - log q)`` at each slot's draws; the ELBO sums their means."""

@@ -240,8 +240,8 @@ def evidence(
         fitted = Readout.of_records(own[~out], labels[~out], len(common), own_units)
         scores = fitted.scores(own[out])
         gaps = scores - scores[np.arange(len(scores)), labels[out]][:, None]
-        sums = [logsumexp(degree * gaps, axis=1).sum() for degree in DEGREES]
-        total += -np.array(sums)
+        logs: Any = logsumexp(DEGREES[:, None, None] * gaps, axis=2)
+        total -= logs.sum(1)
     return total
 
 
