@@ -12,7 +12,7 @@ likelihoods on a grid of degrees add over tasks. For two classes it is underesti
 """
 
 import dataclasses
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, PyTree
