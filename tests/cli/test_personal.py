@@ -84,7 +84,7 @@ def test_false_leaves_a_regression_as_it_is(folder):
         ('["w"]', 2, "'w'; ['u', 'v']"),
         ('{ u = 0.1, "0" = 0.5 }', 2, "twice; ['u', '0']"),
         ('["v", 1]', 2, "personal"),
-        ("[2]", 2, "personal; 0 to 1"),
+        ("[2]", 2, "personal; among"),
         ("[]", 2, "personal"),
         ("{ v = -1.0 }", 2, "model.personal"),
     ],

@@ -67,9 +67,20 @@ def test_both_axes_of_a_matrix_are_one() -> None:
     assert np.array_equal(q.precision_mean, [2.0, 0.0, 1.0])
 
 
-def test_labels_that_are_held_against_the_last_are_not_renamed() -> None:
+@pytest.mark.parametrize(
+    "relabel",
+    [
+        lambda: some("Gamma")[0].relabel(np.array([0]), 1),
+        lambda: some("Gaussian", batch=(2,))[0].relabel(np.array([0, 1, 2]), 3),
+        lambda: some("Gaussian", batch=(2,))[0].relabel(np.array([0, 1]), 2, (2,)),
+        lambda: some("Gamma", batch=(2,))[0].relabel(np.array([0, 2]), 2),
+        lambda: some("Gamma", batch=(2,))[0].relabel(np.array([-2, 1]), 2),
+        lambda: some("Categorical", size=2)[0].relabel(np.array([1, 0]), 2),
+    ],
+)
+def test_labels_for_what_has_none_are_refused(relabel: object) -> None:
     with pytest.raises(StructureError):
-        some("Categorical", size=2)[0].relabel(np.array([1, 0]), 2)
+        relabel()  # type: ignore[operator]
 
 
 def test_plates_within_plates_are_moved_whole() -> None:

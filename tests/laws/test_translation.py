@@ -214,7 +214,13 @@ def test_no_offset_moves_nothing(name: str) -> None:
     if p.location() is None:
         with pytest.raises(StructureError, match="location"):
             p.translate(np.ones(2))
-    elif isinstance(p.location(), dict):
+    elif not isinstance(p.location(), dict):
+        for strange in (np.ones(()), np.ones(1), np.ones(p.location().shape[-1] + 1)):
+            with pytest.raises(StructureError, match="numbers a member"):
+                p.translate(strange)
+    else:
+        with pytest.raises(StructureError):
+            p.translate({"another": np.ones(2)})
         one = next(name for name, place in p.location().items() if place is not None)
         moved = p.translate({one: p.location()[one]})
         others = [n for n, place in p.location().items() if place is not None and n != one]

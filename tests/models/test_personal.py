@@ -12,6 +12,7 @@ from scipy.stats import chi, multivariate_normal, norm
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, Gamma, Gaussian, Product
 from posterity.inference import LocalUpdate
+from posterity.inference.cubature import Cubature
 from posterity.models import (
     BetaBernoulli,
     LinearRegression,
@@ -396,3 +397,23 @@ def test_one_log_likelihood_a_record():
 
     with pytest.raises(StructureError, match="one number a record"):
         jax.eval_shape(Sum().total, np.zeros(2), Records.of(np.ones(3)))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_few_parameters_of_dependent_records_are_summed_over_as_draws_are(size):
+    """Of records that depend on each other the nodes are equally probable, however few they are."""
+    x = np.ones((6, size))
+
+    class Curved(PersonalModel):
+        def local_prior(self, z):
+            return z[:1], jnp.full(1, 0.5)
+
+        def local_log_likelihood(self, z, b, data):
+            return -((data @ z - b[0]) ** 2) / 2
+
+    q = Gaussian.from_standard(np.zeros(size), 0.5 * np.eye(size))
+    records = Records.of(x)
+    found = Cubature(nodes=1024).evaluate(Curved(), q, records)
+    draws = q.sample(jax.random.key(0), (4000,))
+    values = jax.vmap(lambda z: Curved().total(z, records))(draws)
+    assert abs(found.value - values.mean()) < 5 * values.std() / 4000**0.5

@@ -81,6 +81,11 @@ WRONG: dict[str, tuple[Any, type[PosterityError], str]] = {
         lambda: Layers((Conv((3, 3), 1, 2, pool=4),), (5, 5, 1)), StructureError, "layer 0",
     ),
     "channels": (lambda: Layers((Conv((3, 3), 3, 2),), (8, 8, 1)), StructureError, "layer 0"),
+    "widths": (lambda: LENET.with_widths([3]), UsageError, "3 hidden layers"),
+    "array": (
+        lambda: Layers.dense(2, 1).ravel([{"kernel": np.ones((1, 2)), "bias": np.ones(1)}]),
+        StructureError, "kernel of shape",
+    ),
 }  # fmt: skip
 
 

@@ -272,6 +272,6 @@ def test_posteriors_without_a_site_are_summed_anew_up_to_a_hundred_sites(monkeyp
 
 
 def test_populations_without_each_site_are_estimated_up_to_some_dozens():
-    few, many = fused(60, personal=True), fused(120, personal=True)
+    few, many = fused(110, personal=True), fused(220, personal=True)
     assert few.prior.dimension == 4
     assert not takes_long(few) and takes_long(many)

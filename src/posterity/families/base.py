@@ -15,7 +15,7 @@ import numpy as np
 
 from posterity.arrays import tree_sums
 from posterity.arrays.namespace import compiled
-from posterity.arrays.tree import map_leaves
+from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Bool, Flat, Float, Floats, PyTree, Real
 from posterity.errors import StructureError
 from posterity.families.distribution import unsaid
@@ -23,7 +23,7 @@ from posterity.families.names import alike, names_of, with_names
 from posterity.families.supports import (
     listed,
 )
-from posterity.families.vector_space import VectorSpace
+from posterity.families.vector_space import VectorSpace, broadcasts
 from posterity.runtime.lazy import jax
 
 
@@ -162,8 +162,10 @@ class ExponentialFamily(VectorSpace):
         return None
 
     def translate(self, offset: PyTree) -> Self:
-        """Return the law of the event plus ``offset``, shaped as :meth:`location`; None is zero. A
-        StructureError if the family has no location.
+        """Return the law of the event plus ``offset``, shaped as :meth:`location`; None is zero.
+
+        Raises:
+            StructureError: if the offset has other axes, or the family no location.
 
         >>> from posterity.families import Gaussian
         >>> q = Gaussian.from_standard([1.0, 2.0], np.eye(2))
@@ -187,6 +189,19 @@ class ExponentialFamily(VectorSpace):
         raise StructureError(
             found=f"an offset for a {type(self).__name__}", expected="None: it has no location"
         )
+
+    def _own_offset(self, offset: PyTree) -> Real:
+        """Return a checked offset for each of a member's own coordinates, in its precision."""
+        if not hasattr(offset, "shape"):
+            offset = np.asarray(offset, self.xp.np.result_type(*leaves(self)))
+        if offset.shape[-1:] != (self.own_size,) or not broadcasts(
+            offset.shape[:-1], self.batch_shape
+        ):
+            raise StructureError(
+                found=f"an offset of shape {offset.shape} for {self!r}",
+                expected=f"{self.own_size} numbers a member, as location() has them",
+            )
+        return offset
 
     def line(self, drop: float = 300.0) -> Line | None:
         """Return the line for quadrature, to where the density is ``drop`` nats below its peak:

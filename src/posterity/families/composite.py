@@ -81,6 +81,20 @@ class Composite(ExponentialFamily):
         self._check_length(vector)
         return self._of_pieces("mean", vector)
 
+    def fisher_information(self) -> Float[Real, "*batch dim dim"]:
+        """Return the block-diagonal information, part by part: one program of all parts would take
+        minutes to compile if there are hundreds.
+        """
+        xp = self.xp.np
+        size = self.dimension
+        each = []
+        for part, piece in self._cut(xp.eye(size, dtype=self.natural_parameters.dtype)):
+            own = part.dimension
+            blocks = part.fisher_information().reshape(*self.batch_shape, -1, own, own)
+            columns = xp.einsum("kmi,...mij->...kmj", piece.reshape(size, -1, own), blocks)
+            each.append(columns.reshape(*self.batch_shape, size, -1))
+        return xp.concatenate(each, axis=-1)
+
     def squared_length(self, step: Self) -> Float[Real, ""]:
         pairs = zip(self.parts(), step.parts(), strict=True)
         return sum(part.squared_length(along) for part, along in pairs)  # pyright: ignore
@@ -266,6 +280,10 @@ class Product(Composite):
     def _translate(self, offset: PyTree) -> Self:
         if self.location() is None:
             return super()._translate(offset)
+        if not isinstance(offset, Mapping) or set(offset) - set(self.blocks):
+            raise StructureError(
+                found=f"offsets {offset}", expected=f"some by name, of {list(self.blocks)}"
+            )
         return type(self)({n: b.translate(offset.get(n)) for n, b in self.blocks.items()})
 
     def relabel(self, labels: Int[np.ndarray, " k"], size: int, axes: Sequence[int] = (0,)) -> Self:

@@ -196,10 +196,12 @@ def _misfit(leaves: Mapping[str, Real], owner: str) -> StructureError:
 
 
 def place(leaf: Real, labels: Int[np.ndarray, " k"], size: int, axis: int) -> Real:
-    """Sum the entries of ``leaf`` along an axis at their positions ``labels`` of ``size``; those
-    with label -1 are left out.
-    """
+    """Sum the entries of ``leaf`` along an axis at their positions ``labels`` of ``size``."""
     kept = labels >= 0
+    if labels.min(initial=0) < -1 or labels.max(initial=-1) >= size:
+        raise StructureError(
+            found=f"labels {labels.tolist()}", expected=f"numbers from -1 to {size - 1}"
+        )
     np_ = namespace(leaf).np
     front = np_.moveaxis(leaf, axis, 0)
     out = np_.zeros((size, *front.shape[1:]), front.dtype)

@@ -85,7 +85,7 @@ class AnyGaussian(ExponentialFamily):
         return self.mean
 
     def _translate(self, offset: PyTree) -> Self:
-        moved = self.precision_mean + self.times_precision(offset)
+        moved = self.precision_mean + self.times_precision(self._own_offset(offset))
         return type(self)(moved, self.precision, *self.kept())
 
     def _line(self, drop: float) -> Line | None:

@@ -152,8 +152,16 @@ class HiddenMarkov(Product):
 
         Axes are those of the batch, then that of the labels. Entries with label -1 are left out;
         entries with the same label are summed.
+
+        Raises:
+            StructureError: for axes within single blocks, or labels out of range.
         """
         batch = len(self.batch_shape)
+        if set(axes) - set(range(batch + 1)):
+            raise StructureError(
+                found=f"axes={axes} for a {type(self).__name__}",
+                expected=f"the {batch} axes of the batch, then {batch}, that of the labels",
+            )
         blocks = dict(self.blocks)
         labels = np.asarray(labels)
         for axis in axes:

@@ -251,6 +251,11 @@ class Layers:
 
     def with_widths(self, widths: Sequence[int]) -> Self:
         """Return the network with other numbers of hidden units, without the sites' last layers."""
+        if len(widths) != len(self) - 1:
+            raise UsageError(
+                found=f"{len(widths)} widths {tuple(widths)}",
+                expected=f"one for each of {len(self) - 1} hidden layers",
+            )
         result = []
         units = self.layers[0].inputs
         image = self.image
@@ -319,8 +324,17 @@ class Layers:
 
     def ravel(self, arrays: Sequence[dict[str, Any]]) -> np.ndarray:
         """Return flat weights (p,) from the arrays of each layer, the inverse of ``unravel``."""
-        pairs = zip(arrays, self.places, strict=True)
-        return np.concatenate([np.ravel(own[name]) for own, places in pairs for name in places])
+        pieces = []
+        for index, (own, places) in enumerate(zip(arrays, self.places, strict=True)):
+            for name, place in places.items():
+                shape = np.shape(own[name]) if name in own else None
+                if shape != place.shape:
+                    raise StructureError(
+                        found=f"a {name} of shape {shape} in layer {index}",
+                        expected=f"{place.shape}",
+                    )
+                pieces.append(np.asarray(own[name]).reshape(-1))
+        return np.concatenate(pieces)
 
     def by_unit(self, index: int) -> tuple[int, int, int]:
         """Return the shape ``(positions, units before, units)`` to which a kernel can be reshaped.

@@ -101,6 +101,11 @@ class Network(DiagonalGaussian):
 
     def _relabel_units(self, labels: np.ndarray, size: int, layer: int) -> Self:
         widths = self.layers.widths
+        if not 0 <= layer < len(widths) or widths[layer] != len(labels):
+            raise StructureError(
+                found=f"{len(labels)} labels for the units of layer {layer} of widths {widths}",
+                expected="a label for each unit of one of the hidden layers",
+            )
         other = self.layers.with_widths([*widths[:layer], size, *widths[layer + 1 :]])
 
         def moved(leaf: Real) -> Real:

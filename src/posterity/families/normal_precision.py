@@ -78,7 +78,7 @@ class NormalPrecision(Emitting):
 
     def _translate(self, offset: ArrayLike) -> Self:
         kappa = self.mean_precision
-        mean = self._mean + offset
+        mean = self._mean + self._own_offset(offset)
         scatter = self.inverse_scale + self._times_square(kappa, mean)
         parts = kappa, self.degrees, self._times(kappa, mean), scatter
         if mean.shape != self.precision_mean.shape:

@@ -33,13 +33,20 @@ Law = TypeVar("Law", bound=Distribution)
 
 
 def concatenate(members: Sequence[Law]) -> Law:
-    """Concatenate batches of one family, and of equal other axes, along the first batch axis.
+    """Concatenate batches along the first batch axis; a StructureError if there are none, or they
+    differ in family or dimensions.
 
     >>> import numpy as np
     >>> from posterity.families import Beta
     >>> concatenate([Beta(np.zeros(2), np.zeros(2)), Beta(np.ones(1), np.ones(1))]).batch_shape
     (3,)
     """
+    _check_all_alike(members)
+    if not members[0].batch_shape or len({member.batch_shape[1:] for member in members}) > 1:
+        raise StructureError(
+            found=f"members of batch shapes {[member.batch_shape for member in members[:3]]}",
+            expected="batches that agree but for their first axis",
+        )
     xp = namespace(*leaves(members[0])).np
     return map_leaves(lambda *arrays: xp.concatenate(arrays), *members)
 
@@ -52,13 +59,7 @@ def stack(members: Sequence[Law]) -> Law:
     >>> stack([Beta(1.0, 2.0), Beta(3.0, 4.0)]).a
     array([2., 4.])
     """
-    every: Sequence[Any] = members
-    kinds = [(member.outline(), member.batch_shape, names_of(member)) for member in every]
-    if not kinds or any(kind != kinds[0] for kind in kinds):
-        raise StructureError(
-            found=f"{len(members)} members {[repr(member) for member in members[:3]]}",
-            expected="members of one family, blocks, dimensions and names, at least one",
-        )
+    _check_all_alike(members, batch=True)
     xp = namespace(*leaves(members[0])).np
     return map_leaves(lambda *arrays: xp.stack(arrays), *members)
 
@@ -69,6 +70,15 @@ def at_rest(law: Law) -> Law:
         return law
     # Adding 0 turns -0 into 0: parameters that are equal then have equal bytes.
     return map_leaves(lambda leaf: np.asarray(np.asarray(leaf, np.float64) + 0.0), law)
+
+
+def _check_all_alike(members: Sequence[Any], batch: bool = False) -> None:
+    kinds = [(m.outline(), m.batch_shape if batch else None, names_of(m)) for m in members]
+    if not kinds or any(kind != kinds[0] for kind in kinds):
+        raise StructureError(
+            found=f"{len(members)} members {[repr(member) for member in members[:3]]}",
+            expected="members of one family, blocks, dimensions and names, at least one",
+        )
 
 
 def _rests(leaf: ArrayLike) -> bool:
@@ -266,6 +276,9 @@ class VectorSpace(Distribution):
         batch come first, then a member's own. Each gets ``size`` entries: entries with the same
         label are summed, entries with label -1 are left out, and others are zero.
 
+        Raises:
+            StructureError: if an axis does not exist, or does not have ``k`` entries.
+
         >>> import numpy as np
         >>> from posterity.families import Dirichlet
         >>> counts = Dirichlet(np.array([5.0, 2.0, 1.0]))
@@ -280,6 +293,13 @@ class VectorSpace(Distribution):
 
     def _relabel_axis(self, labels: np.ndarray, size: int, axis: int) -> Self:
         batch = len(self.batch_shape)
+        shape = (*self.batch_shape, self.own_size)
+        own = any(coordinate.axes for coordinate in self.coordinates.values())
+        if not 0 <= axis < batch + own or shape[axis] != len(labels):
+            raise StructureError(
+                found=f"{len(labels)} labels for axis {axis} of {self!r}",
+                expected=f"a label for each entry of one of the axes of {shape[: batch + own]}",
+            )
         parts = {}
         for name, coordinate in self.coordinates.items():
             # A matrix has its own axis twice.

@@ -288,12 +288,13 @@ def _weights(names: list[str], weights: Any, rule: Rule | None) -> Float[Array, 
     """Return a positive weight, at most one, for each site; products take no weights."""
     if weights is None:
         return np.ones(len(names))
-    product = rule is Rule.PRODUCT
+    if rule is Rule.PRODUCT:
+        raise UsageError(found="weights with rule='product'", expected="rule='barycenter'")
     each = isinstance(weights, Mapping) and set(weights) == set(names)
-    if product or not each or not all(map(POSITIVE.allows, weights.values())):
+    if not each or not all(map(POSITIVE.allows, weights.values())):
         raise UsageError(
-            found=f"weights {weights}" + " with rule='product'" * product,
-            expected=f"a positive weight for each of {list(names)}, in a barycentre",
+            found=f"weights {weights}",
+            expected=f"a positive weight for each of {list(names)}",
         )
     importance = np.array([weights[name] for name in names], dtype=float)
     return importance / importance.max()  # sums of large ones would be infinite

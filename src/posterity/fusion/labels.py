@@ -26,7 +26,11 @@ def user_labels(
     and labels are without gaps. Components of a site may share a label only if its prior is known.
     """
     if len(plates) != 1:
-        raise _no_matching(f"a matching by site for {len(plates)} plates", "posteriors with one")
+        raise UsageError(
+            found=f"a matching by site for {len(plates)} plates",
+            expected="posteriors with one plate",
+            fix="Leave matching out, or choose one by name.",
+        )
     (plate,) = plates
     if set(matching) != set(plate.names):
         raise _no_matching(

@@ -194,7 +194,8 @@ class Plan:
         self.numbers = USUAL if criterion is None else criterion
         searched = self.matching is Matching.EVIDENCE and components is None
         if not searched:
-            self.refuse("absorb", "criterion", of="sites whose number of components is not sought")
+            by = "matching='evidence' and components=None"
+            self.refuse("absorb", "criterion", of=f"a number of components not sought by {by}")
 
     def refuse(self, *names: str, of: str) -> None:
         """Raise a UsageError for arguments that mean nothing in a fusion ``of`` such sites."""
@@ -202,7 +203,7 @@ class Plan:
         if passed:
             raise UsageError(
                 found=f"{passed[0]}= for {of}",
-                expected="it left out: it suits plates with matching='evidence', components=None",
+                expected="that argument left out, as it means nothing there",
             )
 
     def passed(self, **others: Any) -> list[str]:

@@ -245,7 +245,7 @@ def _roots(covariances: Any) -> tuple[Any, Any]:
 
 def nodes_for(number: int, budget: int, otherwise: Any, dtype: Any) -> tuple[Any, Any]:
     """Return standard normal nodes (m, number) and probabilities; ``otherwise``, other nodes. There
-    are more than ``budget`` scattered nodes for few predictors, and if ``number`` is large.
+    are more than ``budget`` scattered nodes.
     """
     if number == 1:
         nodes, chances = normal_nodes(max(budget // 2, 8), dtype)
@@ -254,9 +254,14 @@ def nodes_for(number: int, budget: int, otherwise: Any, dtype: Any) -> tuple[Any
         count = round(AXES[number] * (budget / 128) ** (1 / number))
         (nodes, chances), (others, their_chances) = grids(number, count)
         return jnp.where(otherwise, others, nodes), jnp.where(otherwise, their_chances, chances)
-    pairs = 2 * budget if number <= MOST else budget // 2 * -(-number // 32)
+    nodes = scattered(number, 2 * budget, otherwise)
+    return nodes, jnp.full(len(nodes), 1 / len(nodes), dtype)
+
+
+def scattered(number: int, pairs: int, otherwise: Any) -> Any:
+    """Return antithetic pairs of standard normal nodes (2 pairs, number), all equally probable."""
     nodes, others = (normal_pairs(number, pairs, seed) for seed in (0, 1))
-    return jnp.where(otherwise, others, nodes), jnp.full(2 * pairs, 0.5 / pairs, dtype)
+    return jnp.where(otherwise, others, nodes)
 
 
 @functools.cache
@@ -365,7 +370,7 @@ class Cubature(Nodal):
         """Return the expectation by sums over all parameters, nodes ``ε`` and ``∇_ε f`` (m, d)."""
         parts: Any = q.parts()
         size = q.event_size
-        nodes, _ = nodes_for(size, self.nodes, otherwise, dtype_of(q))
+        nodes = scattered(size, self.nodes // 2 * -(-size // 32), otherwise)
         noise = pieces(q, nodes)
 
         def value(noise: list[Any], records: Records) -> Any:

@@ -10,7 +10,7 @@ from posterity.tabular.tables.numbers import is_number, is_numeric
 from posterity.tabular.tables.reader import Cells, is_missing
 
 NAMED = re.compile(
-    r"(?i:(.*[^a-z])?(ids?|uuid|guid|mrn|nr|identifier|patient|subject|person|participant|case))"
+    r"(?i:(.*[^a-z])?(p?ids?|uuid|guid|mrn|nr|identifier|patient|subject|person|participant|case))"
     r"|.*[a-z]I[Dd]"
     r"|(?i:family|famille|familie|household|ménage|menage|haushalt|ward|station"
     r"|hospital|hôpital|hopital|krankenhaus|clinic|clinique|klinik|centre|center|zentrum)"

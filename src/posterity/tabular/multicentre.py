@@ -244,7 +244,7 @@ def personal_of(columns: Columns, names: Sequence[str]) -> Any:
         own: list[Any] = [n for n in names if column in (n, n.partition("[")[0])]
         if not own and column.isdecimal():
             place = int(column)
-            own = [names[place] if place < len(names) else place]
+            own = list(names[place : place + 1]) if names else [place]
         if not own:
             raise no_coefficient(f"a column {column!r} in model.personal", names)
         if chosen.keys() & {*own}:

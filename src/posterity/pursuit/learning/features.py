@@ -106,10 +106,10 @@ class VectorFeatures(Features):
         SEED.check(seed=self.seed)
         units = Constraint(
             f"one finite number, or one for each of {self.columns} columns",
-            lambda own: bool(np.isfinite(np.broadcast_to(np.float64(own), self.columns)).all()),
+            lambda own: np.shape(own) in ((), (self.columns,)) and np.isfinite(own).all(),
         )
         units.check(shift=self.shift, scale=self.scale)
-        POSITIVE.check(scale=np.min(self.scale))
+        POSITIVE.check(scale=float(np.min(self.scale)))
         own = {"shift": np.array(self.shift, float), "scale": np.array(self.scale, float)}
         sizes = {"shape": (self.columns,), "size": self.columns + self.width}
         for name, value in {**own, **sizes, "own_units": self.columns}.items():
@@ -130,7 +130,7 @@ class VectorFeatures(Features):
         return np.concatenate([z, np.maximum(z.astype(np.float32) @ weights + offsets, 0)], 1)
 
     def _standardised(self, x: Array) -> Array:
-        return (x.astype(np.float64) - self.shift) / self.scale
+        return (np.asarray(x, np.float64) - self.shift) / self.scale
 
     def warn_of_scale(self, x: Array) -> None:
         """Warn if a column is far larger than one, or all columns are far smaller."""

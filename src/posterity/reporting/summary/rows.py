@@ -14,7 +14,7 @@ from posterity.ledger import Ledger
 EXACT = 100
 """Number of sites up to which a cavity is summed exactly; above it, the factor is subtracted."""
 
-ANEW = 300_000
+ANEW = 1_000_000
 """Squared sites times cubed parameters up to which a population is estimated without each site."""
 
 

@@ -1,6 +1,7 @@
 """Laws of named parameters from their means and standard deviations, and back."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,8 @@ from numpy.typing import ArrayLike
 from posterity import families
 from posterity.arrays.linear_algebra import symmetric
 from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.families.names import checked
 from posterity.ledger import Ledger
-from posterity.models.tables import array
 from posterity.tabular.sites import law_of
 
 
@@ -31,9 +32,9 @@ def from_table(
 
     Raises:
         UsageError: for neither or both of ``sd`` and ``covariance``.
-        StructureError: for duplicate names, values that are no numbers, or not as many as names.
-        ParameterError: for NaN, infinity, and a deviation, whose parameter it names, or covariance
-            that is not positive.
+        StructureError: for duplicate names, or a number of values that differs from that of names.
+        ParameterError: for NaN, infinity, and a deviation or covariance that is not positive. It
+            names the parameter.
 
     >>> q = from_table(["age", "bp"], [0.31, -0.02], [0.05, 0.01])
     >>> q.names, q.variance.round(4).tolist()
@@ -42,18 +43,13 @@ def from_table(
     if (sd is None) == (covariance is None):
         both = f"{'neither' if sd is None else 'both'} of sd and covariance"
         raise UsageError(found=both, expected="one of them")
-    mean = array(mean, what="means")
+    count = len(mean) if hasattr(mean, "__len__") else np.size(mean)
+    names = checked(names, count, "the parameters of a table")
+    mean = _numbers(names, mean, 1, "mean")
     if sd is None:
-        return families.Gaussian.from_standard(mean, _even(covariance)).named(names)
-    names = list(names)
-    deviations = array(sd, what="deviations")
-    wrong = [pair for pair in zip(names, deviations.ravel(), strict=False) if not pair[1] > 0]
-    if wrong:
-        name, value = wrong[0]
-        raise ParameterError(
-            found=f"sd {value} of parameter {name!r}", expected="a positive standard deviation"
-        )
-    return families.DiagonalGaussian.from_standard(mean, deviations**2.0).named(names)
+        return families.Gaussian.from_standard(mean, _covariance(names, covariance)).named(names)
+    sd = _positive(names, _numbers(names, sd, 1, "sd"))
+    return families.DiagonalGaussian.from_standard(mean, sd**2).named(names)
 
 
 def to_ledger(
@@ -138,11 +134,48 @@ def tidy(value: float) -> float:
     return short if abs(short - value) <= 4 * math.ulp(value) else value
 
 
-def _even(covariance: Any) -> np.ndarray:
-    """Return a covariance that is symmetric up to rounding as one that is; others unchanged."""
-    matrix = array(covariance, what="covariances")
-    if matrix.ndim == 2 and matrix.shape == matrix.T.shape:
-        scale = np.sqrt(np.abs(np.outer(np.diagonal(matrix), np.diagonal(matrix))))
-        if (abs(matrix - matrix.T) <= 1e-8 * scale).all():
-            return symmetric(matrix)
-    return matrix
+def _numbers(names: Sequence[str], values: object, axes: int, what: str) -> np.ndarray:
+    """Return finite numbers along ``axes`` axes, each as long as there are names."""
+    size = len(names)
+    expected = f"numbers, in {size} rows of {size}" if axes > 1 else f"numbers, {size} of them"
+    try:
+        result = np.asarray(values, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(found=f"{what} {str(values)[:80]}", expected=expected) from error
+    if result.shape != (size,) * axes:
+        raise StructureError(found=f"{what} of shape {result.shape}", expected=expected)
+    _check_each(names, result, np.isfinite(result), what, "a finite number")
+    return result
+
+
+def _positive(names: Sequence[str], sd: np.ndarray) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        usable = np.isfinite(1 / (sd * abs(sd))) & np.isfinite(sd**2) & (sd > 0)
+    _check_each(names, sd, usable, "sd", "a positive standard deviation")
+    return sd
+
+
+def _covariance(names: Sequence[str], covariance: object) -> np.ndarray:
+    matrix = _numbers(names, covariance, 2, "covariance")
+    sd = _positive(names, np.sqrt(np.maximum(np.diagonal(matrix), 0)))
+    scale = np.outer(sd, sd)
+    even = abs(matrix - matrix.T) <= 1e-8 * scale  # up to rounding
+    _check_each(names, matrix, even, "covariances", "a symmetric matrix")
+    values, vectors = np.linalg.eigh(symmetric(matrix / scale))
+    if values[0] <= len(names) * np.finfo(float).eps:
+        most = [names[i] for i in sorted(np.argsort(-abs(vectors[:, 0]))[:3])]
+        raise ParameterError(
+            found=f"a covariance that is not positive definite, mostly because of {most}",
+            expected="a positive definite covariance",
+            fix="Use more digits, or leave out a parameter that depends on the others.",
+        )
+    return symmetric(matrix)
+
+
+def _check_each(
+    names: Sequence[str], values: np.ndarray, good: np.ndarray, what: str, expected: str
+) -> None:
+    """Raise a ParameterError that names the first parameter of which a value is not ``good``."""
+    for name, value, one in zip(names, values, good, strict=True):
+        if not one.all():
+            raise ParameterError(found=f"{what} {value} of parameter {name!r}", expected=expected)
