@@ -181,13 +181,13 @@ def _no_column(
     renamed = typed("--rename", f"{name}=NAME")
     own = f"Use the table's name, or, if the model has another, pass {renamed}"
     free = [own for own in header if own not in taken]
-    same = [own for own in free if own.casefold() == name.casefold()]
-    near = difflib.get_close_matches(name, free, 1)
-    if same:
-        renamed = typed("--rename", f"{name}={same[0]}")
-        own = f"Write {same[0]}, or, if the model calls it so, pass {renamed}"
-    elif near and len(names) == 1:
-        own = f"Write {near[0]} if that is meant, or, if the model has another, pass {renamed}"
+    near = [own for own in free if own.casefold() == name.casefold()]
+    # Slips keep the first letter: Tage, which is days, is no age.
+    alike = [own for own in free if own[:1].casefold() == name[:1].casefold()]
+    near = near or difflib.get_close_matches(name, alike, 1)
+    if near:
+        renamed = typed("--rename", f"{name}={near[0]}")
+        own = f"Write {near[0]}, or, if the model calls it so, pass {renamed}"
     return StructureError(
         found=f"no {lacking} in '{path}', which has {some(header)}",
         expected=expected,
