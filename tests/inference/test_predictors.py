@@ -1,5 +1,7 @@
 """Linear predictors that users' own log likelihoods say, and sums over them."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +12,7 @@ from posterity import federate
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, Gaussian, Product
 from posterity.inference import Cubature, PredictorQuadrature, estimators
-from posterity.inference.cubature import AXES, MOST, along, grids, nodes_for, predictors_said, seen
+from posterity.inference.cubature import AXES, along, grids, nodes_for, predictors_said, seen
 from posterity.inference.estimators import BLOCK
 from posterity.inference.joint import joint_mean, moved_to
 from posterity.models import FunctionModel, LogisticRegression, Records
@@ -150,10 +152,11 @@ def test_one_predictor_gives_what_a_predictor_model_does():
 
 def test_more_predictors_than_parameters_or_than_can_be_summed_are_not_summed():
     wide = lambda z, data: data[0] @ z[:, None] * jnp.ones(SIZE)
-    many = lambda z, data: data[0] @ z.reshape(SIZE, MOST + 1)
     assert not predictors_said(FunctionModel(softmax, predictors=wide), gaussian(SIZE), RECORDS)
-    q = gaussian(SIZE * (MOST + 1))
-    assert not predictors_said(FunctionModel(softmax, predictors=many), q, RECORDS)
+    for number, summed in ((16, 16), (17, 0)):
+        each = functools.partial(lambda number, z, data: data[0] @ z.reshape(SIZE, number), number)
+        model = FunctionModel(softmax, predictors=each)
+        assert predictors_said(model, gaussian(SIZE * number), RECORDS) == summed
     assert not predictors_said(FunctionModel(interacting), gaussian(SIZE), RECORDS)
 
 
