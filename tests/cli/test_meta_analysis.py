@@ -145,6 +145,30 @@ def hospitals():
         succeed("fit", f"{site}/data.csv", *line)
 
 
+def test_a_site_of_one_class_takes_part_in_no_comparison():
+    """``fuse``, ``show`` and the page agree that its likelihood gives no Q, p and I²."""
+    hospitals()
+    x = np.linspace(-2, 2, 40).round(2)
+    Path("west").mkdir()
+    put("west/data.csv", {"x": x, "y": 0 * x})
+    line = ("--target", "y", "--model", "logistic", "-o", "west/data.safetensors")
+    succeed("fit", "west/data.csv", *line)
+    named = [f"{site}={site}/data.safetensors" for site in ("north", "south", "west")]
+    told = document("fuse", *named, "--personal", "x", "-o", "all.safetensors")
+    shown = document("show", "all.safetensors")
+    succeed("report", "all.safetensors", "-o", "page.html")
+    succeed("report", *named, "all.safetensors", "-o", "anew.html")
+    for data in (told, shown):
+        assert "the likelihoods of west are not nearly Gaussian" in data["warnings"][-1]
+        population = data["population"]
+        assert population["q"] is population["p"] is population["coefficients"][1]["i2"] is None
+    for page in ("page.html", "anew.html"):
+        text = Path(page).read_text()
+        assert "likelihoods of west are not nearly" in text and "differ by Q" not in text
+    told = document("fuse", *named[:2], "--personal", "x", "-o", "two.safetensors")
+    assert told["population"]["q"] is not None and not told["warnings"]
+
+
 def test_files_of_one_name_are_named_at_the_door():
     hospitals()
     files = "north/data.safetensors", "south/data.safetensors"

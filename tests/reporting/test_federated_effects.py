@@ -73,7 +73,7 @@ def heterogeneity_of_records(count, apart):
 @pytest.mark.parametrize("apart", [0.0, 0.1, 0.35, 3.0])
 def test_heterogeneity_of_a_federation_is_that_of_the_records_or_is_not_given(apart):
     ledger = federated(5, apart).ledger
-    found = population_of(ledger, 0.95)
+    found = population_of(ledger, 0.95, {})
     effects = effects_of(ledger)
     assert found["degrees"] == 8 and all(one["tau"] is not None for one in found["coefficients"])
     if apart > 0.2:  # factors hide errors below the spread

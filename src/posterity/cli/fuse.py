@@ -140,9 +140,9 @@ def fuse(settings: Settings) -> Data:
     listed = inputs.listed
     population = None
     if pooled:
-        from posterity.reporting.population import described  # as above
+        from posterity.reporting.population import population_of  # as above
 
-        population = described(fusion.population, LEVEL)
+        population = population_of(result, LEVEL, inputs.sites, fusion.population)
     written = files.write(result, settings.output, "fuse", provenance_of(fusion, inputs, options))
     checkpoint.unlink(missing_ok=True)
     unlisted = f"digests and matching of the first {listed} of {len(paths)} files only"

@@ -92,7 +92,8 @@ def show(settings: Settings) -> Data:
     by_layer = "weights of networks are summarised by layer, not listed"
     recipe = recipe_in(about.provenance)
     ratios = [*ratios_of(recipe, shown.first(shown.size), level)] if settings["ratios"] else None
-    doubts = doubts_of(posterior, sites_in(about.provenance)) if ledger and summary.proper else ()
+    facts = sites_in(about.provenance)
+    doubts = doubts_of(posterior, facts) if ledger and summary.proper else ()
     data = {
         "path": about.path,
         "kind": about.kind,
@@ -112,7 +113,7 @@ def show(settings: Settings) -> Data:
         "sites": summary.sites if ledger else None,
         "site": site,
         "pulls": pulls,
-        "population": population_of(posterior, level),
+        "population": population_of(posterior, level, facts),
         "whole": whole,
         "notes": [*[by_layer] * (as_csv and bool(summary.layers)), *caveats_of(posterior)],
         "warnings": [*doubts],

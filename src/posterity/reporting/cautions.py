@@ -8,6 +8,7 @@ import numpy as np
 from posterity.fusion.blocks import Block
 from posterity.fusion.doubts import LEVEL
 from posterity.fusion.groups import Groups, different
+from posterity.inference.random_effects import RandomEffects
 from posterity.ledger import Ledger
 from posterity.tabular.cautions import (
     FINITE,
@@ -17,7 +18,7 @@ from posterity.tabular.cautions import (
     notes_of_levels,
     notes_of_prior,
 )
-from posterity.tabular.one_shot import expected_distance, third_of
+from posterity.tabular.one_shot import expected_distance, silent_in, third_of, without_estimates
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.rows import Design
 from posterity.tabular.units import suspicious
@@ -55,7 +56,8 @@ def doubts_of(
     dependent: float = 1e-9,
 ) -> Iterator[str]:
     """Yield what :func:`posterity.fuse` doubts about sites that differ: the site whose Gaussian
-    factor is furthest from all others', or coefficients that differ between sites.
+    factor is furthest from all others', or coefficients that differ between sites. Of a population
+    that sites vary about, yield which of them have no estimates of their own.
 
     Args:
         ledger: ledger of the sites; nothing is said of other families.
@@ -65,6 +67,9 @@ def doubts_of(
             standard deviations: what is likelier may be no difference. Of diagonal ones nothing is
             said.
     """
+    if isinstance(ledger.prior, RandomEffects):
+        yield from without_estimates(silent_in(ledger, facts))
+        return
     posterior: Any = ledger.posterior
     independent = ledger.independent
     if not posterior.gaussian or posterior.batch_shape:

@@ -210,11 +210,12 @@ class _Page:
         self._name(_title(source, posterior))
         self._facts(source, posterior, summary, records)
         self.short += [f"{capital(note)}." for note in caveats_of(posterior)]
-        doubts = getattr(value, "warnings", None)
-        if doubts is None and isinstance(posterior, Ledger) and summary.proper:
-            doubts = doubts_of(posterior, records)
-        self.short += [f"{capital(doubt)}." for doubt in doubts or ()]
-        population = population_of(posterior, self.level)
+        population = population_of(posterior, self.level, records)
+        doubts = [*getattr(value, "warnings", ())]
+        checked = hasattr(value, "warnings") and population is None
+        if not checked and isinstance(posterior, Ledger) and summary.proper:
+            doubts += doubts_of(posterior, records)
+        self.short += [f"{capital(doubt)}." for doubt in doubts]
         if population is not None:
             self.short += in_words(population)
             add("estimates of the population", coefficients.section(Estimates(summary), effects))

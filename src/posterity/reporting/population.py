@@ -13,19 +13,33 @@ from posterity.inference.random_effects import Effects, RandomEffects
 from posterity.ledger import Ledger
 from posterity.reporting.markup import Markup, table
 from posterity.runtime.text import count
+from posterity.tabular.one_shot import silent_in
 
 
-def population_of(value: Any, level: float) -> dict[str, Any] | None:
-    """Return :func:`described` of a ledger whose sites differ, without Q, p and I² if a
-    federation's factors tell these only roughly; None for anything else.
+def population_of(
+    value: Any,
+    level: float,
+    facts: Mapping[str, Mapping[str, Any]],
+    effects: Effects | None = None,
+) -> dict[str, Any] | None:
+    """Return :func:`described` of a ledger whose sites differ; None for anything else.
+
+    It has no Q, p and I² if a federation's factors tell these only roughly, or if a site has no
+    estimate of its own, as where its records are of one class.
+
+    Args:
+        value: the ledger, or another value.
+        level: probability of intervals.
+        facts: facts about the sites' records, as in the file's provenance.
+        effects: the ledger's population, if it is known already.
     """
     ledger = with_random_effects(value)
     if not isinstance(ledger, Ledger) or not isinstance(ledger.prior, RandomEffects):
         return None
     if not ledger.sites:
         return None
-    found = described(effects_of(ledger), level)
-    if caveats_of(value):
+    found = described(effects or effects_of(ledger), level)
+    if caveats_of(value) or silent_in(ledger, facts):
         found |= {"q": None, "p": None}
         for one in found["coefficients"]:
             one["i2"] = None

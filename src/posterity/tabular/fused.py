@@ -24,7 +24,7 @@ from posterity.runtime.files import named
 from posterity.status import Progress, ProgressCallback
 from posterity.tabular.recipe import RECIPE, Recipe, recipe_in
 from posterity.tabular.reconcile import check_same, reconciled
-from posterity.tabular.sites import MOST_SITES, as_provenance, in_words, sites_in, together, twice
+from posterity.tabular.sites import MOST_SITES, as_provenance, sites_in, together, twice
 
 if TYPE_CHECKING:
     from posterity.tabular.multicentre import Columns
@@ -244,16 +244,13 @@ def distance_of_pooled(fusion: Fusion, inputs: Inputs) -> Distance:
     """Return how far partial pooling of files is from that of all records, which is 0 of linear
     models and else unknown.
     """
-    from posterity.tabular.one_shot import NOT_GAUSSIAN, expected_distance
+    from posterity.tabular.one_shot import silent_in, without_estimates
 
     ledger = fusion.ledger
     recipe = inputs.recipe
     if ledger is None or recipe is None:
         return Distance(None, fusion.warnings)
-    prior: Any = ledger.prior
-    factors = {site: ledger.factor(site).coefficients for site in ledger.sites}  # pyright: ignore
-    together = Ledger(prior.coefficients).extend(factors, independent=True)
-    heard = list(fusion.warnings)
+    heard = [*fusion.warnings, *without_estimates(silent_in(ledger, inputs.sites))]
     notes = []
     if not recipe.conjugate:
         again = f": if the sites can take part again, run federate --personal{CHOOSE}"
@@ -262,11 +259,5 @@ def distance_of_pooled(fusion: Fusion, inputs: Inputs) -> Distance:
             "the distance from partial pooling of all records is unknown, since sites' Gaussians "
             f"replace their records{again}"
         )
-        silent = expected_distance(together, inputs.sites).silent
-        if silent:
-            heard.append(
-                f"the likelihoods of {in_words(silent)} {NOT_GAUSSIAN}, so coefficients, Q, and "
-                "spreads between sites may be far off"
-            )
     exact = recipe.conjugate and not heard
     return Distance(0.0 if exact else None, tuple(heard), tuple(notes))

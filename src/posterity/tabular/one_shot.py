@@ -14,7 +14,7 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -189,6 +189,26 @@ def expected_distance(
     bend = covariance @ hessian
     distance = float(gradient @ covariance @ gradient / 2 + np.trace(bend @ bend) / 4)
     return _judged(distance, worth)
+
+
+def silent_in(ledger: Ledger, sites: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the sites of a ledger whose files are not informative, also where sites differ."""
+    prior: Any = ledger.prior
+    if not prior.additive:  # sites differ
+        factors: Any = {site: ledger.factor(site) for site in ledger.sites}
+        own = {site: factor.coefficients for site, factor in factors.items()}
+        ledger = Ledger(prior.coefficients).extend(own, independent=True)
+    return expected_distance(ledger, sites).silent
+
+
+def without_estimates(silent: Sequence[str]) -> list[str]:
+    """Return a warning on the ``silent`` sites of a population, if there are any."""
+    if not silent:
+        return []
+    return [
+        f"the likelihoods of {in_words(silent)} {NOT_GAUSSIAN}: what these tell of the population "
+        "and of spreads between sites may be far off, and no Q, p or I² is given"
+    ]
 
 
 def _judged(distance: float | None, worth: float) -> OneShot:
