@@ -169,6 +169,17 @@ def test_a_site_of_one_class_takes_part_in_no_comparison():
     assert told["population"]["q"] is not None and not told["warnings"]
 
 
+def test_sites_are_shown_in_the_order_of_their_numbers():
+    rows = "".join(f"trial {n},{n / 10},0.3\n" for n in range(1, 12))
+    Path("many.csv").write_text(f"study,estimate,se\n{rows}")
+    succeed("import", "many.csv", "--flat-prior", "-o", "many.safetensors")
+    names = [f"trial {n}" for n in range(1, 12)]
+    assert [site["name"] for site in document("show", "many.safetensors")["sites"]] == names
+    succeed("fuse", "many.safetensors", "--personal", "true", "-o", "all.safetensors")
+    data = document("show", "all.safetensors")
+    assert [row["site"] for row in data["population"]["sites"]] == names
+
+
 def test_files_of_one_name_are_named_at_the_door():
     hospitals()
     files = "north/data.safetensors", "south/data.safetensors"

@@ -12,7 +12,7 @@ from posterity.inference.population import BLOCKS
 from posterity.inference.random_effects import Effects, RandomEffects
 from posterity.ledger import Ledger
 from posterity.reporting.markup import Markup, table
-from posterity.runtime.text import count
+from posterity.runtime.text import count, natural
 from posterity.tabular.one_shot import silent_in
 
 
@@ -96,7 +96,7 @@ def described(effects: Effects, level: float) -> dict[str, Any]:
 
 
 def _sites(effects: Effects) -> Iterator[dict[str, Any]]:
-    for site in effects.sites:
+    for site in sorted(effects.sites, key=natural):
         own = zip(effects.names, *effects.alone(site), *effects.shrunken(site), strict=True)
         for name, estimate, error, mean, sd in own:
             known = {"estimate": _known(estimate), "error": _known(error)}

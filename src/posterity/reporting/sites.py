@@ -19,7 +19,7 @@ from posterity.reporting.markup import (
     tag,
 )
 from posterity.reporting.summary import Summary
-from posterity.runtime.text import count, listed
+from posterity.runtime.text import count, listed, natural
 
 
 def shown_sites(ledger: Ledger, summary: Summary) -> list[str]:
@@ -28,7 +28,8 @@ def shown_sites(ledger: Ledger, summary: Summary) -> list[str]:
     """
     nats = {site.name: site.nats or 0.0 for site in summary.sites}
     order = sorted(ledger.sites, key=lambda site: (-nats[site], site))
-    return sorted(order if len(order) <= LAYOUT.sites else order[: LAYOUT.sites - 1])
+    shown = order if len(order) <= LAYOUT.sites else order[: LAYOUT.sites - 1]
+    return sorted(shown, key=natural)
 
 
 def influence(summary: Summary, records: Mapping[str, Any]) -> list[Markup]:

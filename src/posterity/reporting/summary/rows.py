@@ -10,6 +10,7 @@ from posterity.families.distribution import Distribution
 from posterity.families.marginals import WEIGHT, Names, Table
 from posterity.families.names import names_of
 from posterity.ledger import Ledger
+from posterity.runtime.text import natural
 
 EXACT = 100
 """Number of sites up to which a cavity is summed exactly; above it, the factor is subtracted."""
@@ -102,7 +103,7 @@ def takes_long(ledger: Ledger) -> bool:
 
 
 def sites_of(ledger: Ledger) -> Iterator[SiteSummary]:
-    """Yield the summary of every site, forgotten ones included, by name."""
+    """Yield the summary of every site, forgotten ones included, by name: 2 before 10."""
     whole = ledger.total
     proper = bool(np.all(whole.is_proper()))
     names = names_of(whole)
@@ -113,7 +114,8 @@ def sites_of(ledger: Ledger) -> Iterator[SiteSummary]:
             "not estimated without it, which takes long for so many sites and coefficients; "
             "posterity show FILE --site NAME does that for one"
         )
-    for name, entry in ledger.entries.items():
+    for name in sorted(ledger.entries, key=natural):
+        entry = ledger.entries[name]
         if entry.factor is None:
             yield SiteSummary(name, None, None, "forgotten")
         elif proper:
