@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import re
+import shlex
 import unicodedata
 from pathlib import Path
 
@@ -147,6 +148,10 @@ def test_federate_reads_the_same_tables_and_ends_at_the_pooled_posterior():
     line = "federate --site north=north.csv --model logistic --target ill -o g.safetensors"
     refuse(f"{line} --table west={{}}", 2, "'west'; north")
     refuse(f"{line} --columns age --table 'north={{scale={{age=2}}}}'", 2, "tables.north.scale")
+    line = f"{line} --columns ldl --unit ldl=mg/dL"
+    unit = 'unit={ldl="mmol/L"}'
+    refuse(f"{line} --table 'north={{{unit}}}'", 2, "ldl=mmol/L; mg/dL in the model; --convert")
+    succeed(*shlex.split(f"{line} --table 'north={{{unit},convert={{ldl=38.67}}}}'"))
 
 
 @pytest.mark.parametrize(

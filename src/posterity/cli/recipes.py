@@ -56,7 +56,7 @@ def requested(settings: Settings) -> tuple[Recipe, Reading]:
         otherwise = ", or fit every site with it, the first one without --like"
         raise unwanted(settings.flag(given[0]), f"beside --like {like}", expected, otherwise)
     recipe = with_labels(recipe_of(like), reading)
-    _check_units(settings["data.unit"] or {}, recipe, reading, like)
+    _check_units(settings["data.unit"] or {}, recipe, reading, f"'{like}'")
     return recipe, reading
 
 
@@ -101,7 +101,9 @@ def records_of_sites(
     readings = {}
     for site, path in paths.items():
         with within(f"data '{path}' of site {site!r}"):
-            readings[site] = _with(common, tables.get(site, {}), site)
+            own = tables.get(site, {})
+            readings[site] = _with(common, own, site)
+            _check_units(own.get("unit", {}), recipe, readings[site], "the model")
     if settings.has("model.personal"):
         options["personal"] = settings["model.personal"]
     return sites_of(paths, recipe, readings, without=without, **options)
@@ -114,20 +116,20 @@ def _with(common: Reading, own: dict[str, Any], site: str) -> Reading:
         if key not in known:
             raise unknown(f"tables.{site}.{key}", known)
         known[key].kind.check(f"tables.{site}.{key}", value)
-    changes = dict(own)
+    changes = {key: value for key, value in own.items() if key != "unit"}
     if "category" in changes:
         changes["levels"] = {**common.levels, **_levels(changes.pop("category"))}
     return dataclasses.replace(common, **changes)
 
 
-def _check_units(units: dict[str, str], recipe: Recipe, reading: Reading, like: Path) -> None:
+def _check_units(units: Mapping[str, str], recipe: Recipe, reading: Reading, of: str) -> None:
     """Raise a UsageError for a column in another unit than the recipe's without a factor."""
     for name, unit in units.items():
         common = recipe.unit.get(name)
         if unit != common and name not in reading.convert:
             raise UsageError(
                 found=f"--unit {name}={unit}, and "
-                + (f"{common} in '{like}'" if common else f"no unit of it in '{like}'"),
+                + (f"{common} in {of}" if common else f"no unit of it in {of}"),
                 expected="the factor between the two units",
                 fix=f"Pass {typed('--convert', f'{name}=FACTOR')} (38.67 from mmol/L to "
                 "mg/dL of cholesterol; 1 if they are the same).",
