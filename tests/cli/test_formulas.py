@@ -130,7 +130,10 @@ def test_what_is_no_formula_of_ours_is_refused_and_never_run(formula, words):
 def test_a_logarithm_of_nothing_names_the_line():
     put("t.csv", {"dose": [1, 0, 2], "y": [1, 2, 3]})
     refuse("fit t.csv --model linear --formula 'y ~ log(dose)' -o t.safetensors", 5,
-           "0 in line 3, column 'dose'; log")  # fmt: skip
+           "0 in line 3, column 'dose'; log; --missing 0")  # fmt: skip
+    put("crp.csv", {"crp": [1, -9, 2], "y": [1, 2, 3]})
+    refuse("fit crp.csv --model linear --formula 'y ~ log(crp)' -o t.safetensors", 5,
+           "-9 in line 3, column 'crp'; pass --missing -9")  # fmt: skip
     refuse("fit t.csv --model linear --formula 'y ~ dose' --target y -o t.safetensors", 2,
            "--target; --formula")  # fmt: skip
     recipe = Recipe("linear", "y", ("dose",), terms=((("log", "dose"),),))

@@ -215,6 +215,19 @@ def test_columns_that_look_like_clusters_are_named(kind, said):
     assert shown == said
 
 
+def test_dates_are_no_clusters_and_several_columns_that_are_make_one_note():
+    rng = np.random.default_rng(4)
+    ward = np.repeat(np.arange(30), 5)
+    days = [f"2020-01-{day:02}" for day in ward % 28 + 1]
+    put("t", y=rng.normal(size=150), ward=ward, clinic=ward // 2, seen=days)
+    line = "fit t.csv --model linear --target y --without seen -o t.safetensors"
+    (note,) = told(line, "pass --cluster")
+    assert "--cluster ward or --cluster clinic at every site" in note and "seen" not in note
+    put("t", y=rng.normal(size=150), seen=days)
+    error = fail(5, *shlex.split("fit t.csv --model linear --target y -o t.safetensors"))
+    assert "--without seen" in error["fix"] and "--cluster" not in error["fix"]
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -275,7 +288,8 @@ def test_columns_that_are_asked_for_are_clusters_by_name_alone():
     put("t", y=y, x=group // 2 % 7, dose=rng.permutation(30)[group], ward=group)
     line = "fit t.csv --model linear --target y -o t.safetensors --columns"
     assert told(
-        "fit t.csv --model linear --target y -o t.safetensors", "--cluster dose at every site, and"
+        "fit t.csv --model linear --target y -o t.safetensors",
+        "--cluster dose or --cluster ward at every site, and",
     )
     assert not told(f"{line} x,dose", "pass --cluster dose")
     (note,) = told(f"{line} x,dose,ward", "pass --cluster")

@@ -152,7 +152,7 @@ def notes_of_clusters(
     effect: float = 1.5,
     level: float = 0.01,
 ) -> Iterator[str]:
-    """Yield a note on a column whose values may be those of clusters of records: where deviations
+    """Yield a note on columns whose values may be those of clusters of records: where deviations
     by the sandwich covariance of clusters are more than an ``effect`` times those by that of single
     records, or its name or order says so.
 
@@ -167,6 +167,7 @@ def notes_of_clusters(
     parts = slopes_of_groups(model, posterior.mean, data, record) @ posterior.covariance
     parts /= np.maximum(np.sqrt((parts**2).sum(0)), np.sqrt(np.finfo(float).tiny))
     level /= len(design.suspects) * len(names)
+    found = {}
     for column, (groups, looks) in design.suspects.items():
         sums, squares, fourths = (summed(parts**power, groups[first]) for power in (1, 2, 4))
         # Products of independent parts have mean 0. Of a group, their sum is at most as skewed as
@@ -178,16 +179,15 @@ def notes_of_clusters(
         ratio = np.sqrt((sums**2).sum(0)) * (chance < level)
         worst = int(np.argmax(ratio))
         far = ratio[worst] > effect and not recipe.robust
-        if not (far or looks):
-            continue
-        much = (
-            f": by them the standard deviation of {names[worst]!r} is {ratio[worst]:.2g} times as "
-            "large"
-        )
+        much = f": by {column!r} the standard deviation of {names[worst]!r} is {ratio[worst]:.2g}"
+        if far or looks:
+            found[column] = f"{much} times as large" if far else ""
+    if found:
+        ways = " or ".join(typed("--cluster", column) for column in found)
         yield (
-            f"values of {column!r} recur: if records of one value are of one "
-            f"patient or unit, they are no independent records{much if far else ''}; pass "
-            f"{typed('--cluster', column)} at every site, and name it in no other option"
+            f"values of {some([*found])} recur: if records of one value are of one patient or "
+            f"unit, they are no independent records{''.join(found.values())}; pass {ways} at every "
+            "site, and name it in no other option"
         )
 
 

@@ -24,6 +24,7 @@ from posterity.tabular.tables.numbers import value_of
 from posterity.tabular.tables.reader import Cells, table_error
 from posterity.tabular.values import (
     LOGICAL,
+    MISSING_VALUE,
     check_positive,
     filled,
     known,
@@ -235,6 +236,7 @@ def _made(
             f"numbers from {numbers[1]:g} to {numbers[2]:g}, the bounds of its spline"
             if kind == "spline"
             else f"numbers that have a {kind}",
+            MISSING_VALUE.format(cell=f"{values[at]:g}"),
         )
     if kind != "spline":
         with np.errstate(over="ignore"):

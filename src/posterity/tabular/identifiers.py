@@ -26,6 +26,8 @@ SAVED_INDEX = re.compile(r"Unnamed: \d+")
 """Name that pandas gives to a column without one."""
 DATED = re.compile(r"(?i)(.*[^a-z])?(date|datum|day of birth|dob|timestamp)([^a-z].*)?")
 """Names of columns of dates, if these are whole numbers."""
+DATE = re.compile(r"\d{1,4}([-./])\d{1,2}\1\d{1,4}([T ].*)?")
+"""Texts of dates, with a time or without."""
 
 
 class Suspect(NamedTuple):
@@ -74,11 +76,13 @@ def clusters(
     cells: Cells, names: Collection[str], covariates: Collection[str] = (), *, fewest: int = 10
 ) -> Iterator[tuple[str, Suspect]]:
     """Yield columns among ``names`` of whole numbers or texts that recur, with ``fewest`` values at
-    least, and half as many as records at most, unless they are named as identifiers. The order of
-    ``covariates`` is not that of clusters: tables are sorted by age.
+    least, and half as many as records at most, unless they are named as identifiers; none of dates.
+    The order of ``covariates`` is not that of clusters: tables are sorted by age.
     """
     for name, named, texts in _unmeasured(cells, names):
         distinct = {*texts}
+        if DATED.fullmatch(name) or all(DATE.fullmatch(t) or is_missing(t) for t in distinct):
+            continue
         most = len(texts) - 1 if named else len(texts) / 2
         if not (fewest <= len(distinct) <= most) or not _whole_or_text(distinct):
             continue

@@ -22,10 +22,10 @@ from posterity.tabular.tables.reader import (
 
 DISTINCT = 10
 """Number of values of a column from which repeated records are unlikely by chance."""
-MISSING = (
+MISSING_VALUE = (
     "If it stands for a missing value, pass --missing {cell}. Otherwise correct the file there."
 )
-"""Next step after a text among numbers."""
+"""Next step after a text among numbers, or a number that has no logarithm."""
 NO = ("n", "no", "nein", "non", "nej", "nee", "não", "nie", "false", "falsch", "faux", "falso")
 """Texts that stand for 0 where others stand for 1."""
 LOGICAL = {"TRUE": "1", "FALSE": "0"}
@@ -70,7 +70,7 @@ def values_of(
     levels = {**reading.levels, **recipe.categories}
     numeric = [name for name in wanted if name not in levels]
     try:
-        words = {"expected": "numbers", "of_text": MISSING}
+        words = {"expected": "numbers", "of_text": MISSING_VALUE}
         numbers = _logical(cells, numeric).numbers(numeric, reading.decimal, **words).T
     except ArtifactError:
         _check_texts(cells, recipe, numeric)
@@ -105,10 +105,9 @@ def _check_texts(cells: Cells, recipe: Recipe, names: Sequence[str], *, most: in
     out = [f"leave columns out: {typed('--without', others)}"] if others else []
     ways = [*([f"pass {' '.join(flags)}"] if flags else []), *out]
     several = [name for name, _ in clusters(cells, [*texts]) if name not in {*target, *sayable}]
-    ways += [
-        f"if a value is of one patient or unit with several records: {typed('--cluster', name)}"
-        for name in several
-    ]
+    clustered = " or ".join(typed("--cluster", name) for name in several)
+    if several:
+        ways.append(f"if a value is of one patient or unit with several records: {clustered}")
     found = "; ".join(f"{name!r} {some(levels)}" for name, levels in texts.items())
     raise table_error(
         cells.path,
