@@ -10,8 +10,7 @@ import pytest
 import sklearn
 from scipy.optimize import minimize
 from sklearn.base import clone
-from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor
-from sklearn.mixture import BayesianGaussianMixture
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
@@ -22,18 +21,15 @@ import posterity
 from posterity.errors import (
     FitWarning,
     LedgerError,
-    StructureError,
     UsageError,
 )
 from posterity.tabular.estimators import (
     FederatedLinearRegression,
     FederatedLogisticRegression,
-    FederatedPoissonRegression,
-    FusedGaussianMixture,
 )
 from posterity.tabular.recipe import recipe_in
 
-REGRESSIONS = (FederatedLinearRegression, FederatedLogisticRegression, FederatedPoissonRegression)
+REGRESSIONS = (FederatedLinearRegression, FederatedLogisticRegression)
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2))
 SITES = np.array(["east", "north", "west"])[np.arange(60) % 3]
@@ -41,7 +37,6 @@ SIGNAL = X @ [1.0, -0.5] + 0.3
 TARGETS = {
     FederatedLinearRegression: SIGNAL + 0.5 * RNG.normal(size=60),
     FederatedLogisticRegression: (SIGNAL + RNG.logistic(size=60) > 0).astype(int),
-    FederatedPoissonRegression: RNG.poisson(np.exp(SIGNAL)),
 }
 FRAME = pd.DataFrame(X, columns=["age", "dose"])
 
@@ -49,13 +44,6 @@ FRAME = pd.DataFrame(X, columns=["age", "dose"])
 @pytest.mark.filterwarnings("ignore")  # of tiny and odd data, which the checks are made of
 @parametrize_with_checks([FederatedLinearRegression(), FederatedLogisticRegression()])
 def test_scikit_learn_takes_them_for_its_own(estimator, check):
-    check(estimator)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # as above
-@parametrize_with_checks([FederatedPoissonRegression(), FusedGaussianMixture()])
-def test_scikit_learn_takes_the_slower_ones_for_its_own(estimator, check):
     check(estimator)
 
 
@@ -101,22 +89,12 @@ def test_logistic_regression_is_near_the_mode_of_pooled_records():
 
 @pytest.mark.parametrize("intercept", [True, False])
 def test_coefficients_have_the_shapes_of_scikit_learns_own(intercept):
-    kinds = LinearRegression, LogisticRegression, PoissonRegressor
+    kinds = LinearRegression, LogisticRegression
     for kind, own in zip(REGRESSIONS, kinds, strict=True):
         model = fitted(kind, fit_intercept=intercept)
         theirs = own(fit_intercept=intercept).fit(X, TARGETS[kind])
         assert np.shape(model.coef_) == np.shape(theirs.coef_)
         assert np.shape(model.intercept_) == np.shape(theirs.intercept_)
-
-
-def test_weights_of_rates_are_exposures():
-    count, hours = TARGETS[FederatedPoissonRegression], np.linspace(0.5, 3.0, 60)
-    model = FederatedPoissonRegression(prior_sd=1.0).fit(X, count / hours, hours)
-    ones = np.column_stack([np.ones(60), X])
-    loss = lambda z: (hours * np.exp(ones @ z) - count * (ones @ z)).sum() + z @ z / 2
-    mode = minimize(loss, np.zeros(3)).x
-    sd = np.sqrt(np.diag(model.posterior_.covariance))
-    assert (abs(model.posterior_.mean - mode) < 0.25 * sd).all()
 
 
 @pytest.mark.parametrize("kind", REGRESSIONS)
@@ -205,7 +183,7 @@ def test_noise_that_nothing_tells_of_is_taken_for_large():
 )
 def test_sites_that_name_no_site_are_refused(sites, match):
     with pytest.raises(ValueError, match=match):
-        FusedGaussianMixture().fit(X, sites=sites)
+        FederatedLinearRegression().fit(X, SIGNAL, sites=sites)
 
 
 @pytest.mark.parametrize(
@@ -226,15 +204,6 @@ def test_options_that_make_no_sense_are_refused(kind, options):
         kind(**options).fit(FRAME, TARGETS[kind])
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"n_components": 0}, {"prior_sd": 0.0}, {"component_sd": -1.0}, {"n_components": 2.5}],
-)
-def test_options_of_a_mixture_that_make_no_sense_are_refused(options):
-    with pytest.raises(UsageError):
-        FusedGaussianMixture(**options).fit(X)
-
-
 def test_a_level_is_between_0_and_1():
     with pytest.raises(UsageError, match="level"):
         fitted(FederatedLinearRegression).predict_interval(X, 95)
@@ -253,45 +222,15 @@ def test_who_never_took_part_cannot_leave_nor_can_all():
         model.forget("north", "east", "west")
 
 
-def test_a_mixture_of_sites_that_share_a_component():
-    # Not as far apart at b as at a: then b might have the components of a, all shifted.
-    centres, sites = np.array([0.0, 8.0, 8.0, 20.0]), np.array(["a", "a", "b", "b"])
-    rng = np.random.default_rng(1)
-    x = rng.normal(np.tile(centres, 50))[:, None]
-    model = FusedGaussianMixture(3, random_state=0).fit(x, sites=np.tile(sites, 50))
-    assert len(model.mixture_.weights_) == 3 and model.status_.converged
-    np.testing.assert_allclose(sorted(model.mixture_.means_[:, 0]), [0, 8, 20], atol=5 / 50**0.5)
-    assert len(np.unique(model.predict(x))) == 3
-    np.testing.assert_allclose(model.predict_proba(x).sum(1), 1.0)
-    pooled = BayesianGaussianMixture(n_components=3, random_state=0).fit(x)
-    assert model.score(x) > pooled.score(x) - 0.05
-    left = model.forget("b")
-    assert left.ledger_ == model.ledger_.forget("b") and left.sites_ == ("a",)
-    assert set(left.predict(x[:200:4])) <= set(model.predict(x)) and left.score(x) < model.score(x)
-    again = pickle.loads(pickle.dumps(clone(model).fit(x, sites=np.tile(sites, 50))))
-    assert (again.predict(x) == model.predict(x)).all()
-    few = clone(model).fit([*x, [0.0], [8.0]], sites=[*np.tile(sites, 50), "few", "few"])
-    assert set(few.matching_["few"]) == {0, 1} and few.mixture_.weights_.size == 3
-
-
 @pytest.mark.parametrize(
-    "last, sites, error, match",
-    [
-        (1.0, "few", StructureError, "found 1 record for a mixture in site 'few'"),
-        (1.0, None, None, ""),
-        (np.nan, "west", ValueError, "Records of site 'west': Input X contains NaN"),
-        (np.nan, None, ValueError, "^Input X contains NaN"),
-    ],
+    "sites, match",
+    [("west", "Records of site 'west': Input X contains NaN"), (None, "^Input X contains NaN")],
 )
-def test_what_is_wrong_with_a_sites_records_is_said_of_that_site(last, sites, error, match):
-    x = np.append(X[:20, 0], last)[:, None]
+def test_what_is_wrong_with_a_sites_records_is_said_of_that_site(sites, match):
+    x = np.append(X[:20, 0], np.nan)[:, None]
     names = None if sites is None else [*SITES[:20], sites]
-    model = FusedGaussianMixture(2, random_state=0)
-    if error is None:
-        assert len(model.fit(x, sites=names).sites_) == 1
-        return
-    with pytest.raises(error, match=match):
-        model.fit(x, sites=names)
+    with pytest.raises(ValueError, match=match):
+        FederatedLinearRegression().fit(x, SIGNAL[:21], sites=names)
 
 
 def test_importing_posterity_does_not_import_scikit_learn():

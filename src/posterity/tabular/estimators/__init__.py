@@ -1,4 +1,4 @@
-"""Scikit-learn estimators for the verbs: federated regressions and fused mixtures.
+"""Scikit-learn estimators of regressions that are federated over the sites of their records.
 
 ``fit`` takes the name of each record's site as ``sites=``. Scikit-learn's metadata routing passes
 it on through pipelines and searches (``set_fit_request(sites=True)``); without it all records
@@ -7,10 +7,6 @@ result that sites would reach by exchanging posteriors, with a ledger that sites
 this module explicitly; it needs scikit-learn. Tested with scikit-learn 1.7 and 1.9.
 """
 
-from posterity.tabular.estimators.counts import (
-    FederatedPoissonRegression as FederatedPoissonRegression,
-)
-from posterity.tabular.estimators.mixtures import FusedGaussianMixture as FusedGaussianMixture
 from posterity.tabular.estimators.regressions import (
     FederatedLinearRegression as FederatedLinearRegression,
 )

@@ -1,5 +1,6 @@
 """Regressions that are federated over the sites of their records."""
 
+import os
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
@@ -205,11 +206,18 @@ class FederatedRegression(OfSites):
         known = {"noise_variance": getattr(self, "noise_variance_", None), "level": level}
         return predict(self.posterior_, self._recipe, self._design(x), **known)
 
-    def _provenance(self) -> dict[str, str]:
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the ledger to a file that :func:`posterity.load` and all commands can read.
+
+        Raises:
+            ArtifactError: if the file cannot be written.
+        """
+        check_is_fitted(self)
         variance = getattr(self, "noise_variance_", None)
         known = {} if variance is None else {"noise_variance": variance}
         sites = {site: {"records": count, **known} for site, count in self.records_.items()}
-        return as_provenance(self._recipe, sites)
+        about = as_provenance(self._recipe, sites)
+        posterity.save(self.ledger_, path, provenance=about)
 
 
 class FederatedLinearRegression(RegressorMixin, FederatedRegression):

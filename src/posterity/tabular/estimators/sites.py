@@ -1,7 +1,6 @@
 """The base class of estimators whose posterior is a ledger of sites."""
 
 import copy
-import os
 from typing import Any, Self
 
 import numpy as np
@@ -39,15 +38,6 @@ class OfSites(BaseEstimator):
         check_is_fitted(self)
         return self.ledger_.sites
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the ledger to a file that :func:`posterity.load` and all commands can read.
-
-        Raises:
-            ArtifactError: if the file cannot be written.
-        """
-        check_is_fitted(self)
-        posterity.save(self.ledger_, path, provenance=self._provenance())
-
     def _validated(self, *data: Any, sites: Any, **options: Any) -> Any:
         """Return data that scikit-learn validates; errors name the first site with bad numbers.
         Raises a StructureError if the rows of two tables of pandas have different labels.
@@ -68,9 +58,6 @@ class OfSites(BaseEstimator):
             if not bad:
                 raise
             raise ValueError(f"Records of site {bad[0]!r}: {error}") from error
-
-    def _provenance(self) -> dict[str, str]:
-        return {}
 
     def _without(self, sites: tuple[str, ...], run: Any = None) -> tuple[Self, Any]:
         """Return a copy without these sites, and the result of :func:`posterity.forget`."""
