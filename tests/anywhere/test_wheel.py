@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 from tests.test_docs import STRANGERS, run_page
 
 ROOT = Path(__file__).parents[2]
-WRITTEN = {"fused.safetensors", "matching.png", "report.json"} | {
+WRITTEN = {"fused.safetensors", "matching.html", "report.json"} | {
     f"site-{letter}.safetensors" for letter in "abcdef"
 }
 # Building and installing fetch packages, which takes minutes where none is cached.

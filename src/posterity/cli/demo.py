@@ -19,18 +19,13 @@ from posterity.cli import files
 from posterity.cli.options import Settings
 from posterity.cli.report import filled, group, table
 from posterity.cli.streams import Data, bar, verb
-from posterity.fusion import Fusion
 from posterity.status import Progress
 
 FILES = {
     "fused.safetensors": "all of them fused; any site can be taken out again",
-    "matching.png": "the picture of what was matched, and how surely",
+    "matching.html": "the page of what was matched, and how surely",
     "report.json": "the figures above",
 }
-TITLE = """\
-Handwritten digits at six sites: a row is a site, a column a fused component, and a cell the mean of
-the images of the site's own component that became this one; orange if the match is doubtful. Images
-are drawn from the sites' own data: no file has them."""
 
 
 def _report(data: Data) -> Any:
@@ -61,7 +56,6 @@ def _report(data: Data) -> Any:
 def demo(settings: Settings) -> Data:
     """Fuse posteriors trained at several sites, and print the result."""
     library("sklearn", extra="demo", package="scikit-learn")
-    library("matplotlib", extra="demo")
     folder = Path(settings["folder"])
     files.make_folder(folder, "a folder to write to")
     from threadpoolctl import threadpool_limits
@@ -91,11 +85,11 @@ def _run(data: "Deal", folder: Path, moved: Any, local: int = 12, pooled: int = 
         moved(Progress(step + 1, steps))
     ledgers = {site: posterity.load(folder / f"{site}.safetensors") for site in data.images}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the picture shows doubtful matches
+        warnings.simplefilter("ignore", UserWarning)  # the page shows doubtful matches
         fusion = posterity.fuse(ledgers, rule="product")
     assert fusion.ledger is not None, "a product has one"
     posterity.save(fusion.ledger, folder / "fused.safetensors")
-    draw(fusion, means(fusion, ledgers, data), folder / "matching.png")
+    posterity.report(fusion, path=folder / "matching.html")
     moved(Progress(steps - 1, steps))
     together = np.concatenate(list(data.images.values()))
     everything = to_ledger(fit(features(together), pooled), "pooled")
@@ -204,44 +198,3 @@ def labels(ledger: Any, data: Deal) -> np.ndarray:
 
     estimator: Any = to_estimator(ledger)
     return estimator.predict(features(data.held_out))
-
-
-def means(fusion: Fusion, ledgers: dict[str, Any], data: Deal) -> np.ndarray:
-    """Return mean images (sites, components, 8, 8) of each site's part of each fused component; NaN
-    where the site has none.
-
-    Only the demo can do this, since it has all sites' images; the files have none.
-    """
-    from posterity.adapters.sklearn import to_estimator
-
-    ink = np.zeros((len(ledgers), fusion.components, 8, 8))
-    count = np.zeros((len(ledgers), fusion.components, 1, 1))
-    for row, (site, label) in enumerate(fusion.matching.items()):
-        estimator: Any = to_estimator(ledgers[site])
-        held = estimator.predict_proba(features(data.images[site])).T[label >= 0]
-        kept = label[label >= 0]
-        np.add.at(ink[row], kept, np.tensordot(held, data.images[site], 1))
-        np.add.at(count[row], kept, held.sum(1)[:, None, None])
-    return np.divide(ink, count, out=np.full_like(ink, np.nan), where=count > 0)
-
-
-def draw(fusion: Fusion, drawn: np.ndarray, path: Path) -> None:
-    """Draw mean images (sites, components, 8, 8), components of most sites first."""
-    from matplotlib.figure import Figure
-
-    held: Any = np.isfinite(drawn).all((2, 3))
-    order = np.argsort(-held.sum(0), kind="stable")
-    sites = list(fusion.matching)
-    doubtful = {(s, fusion.matching[s][k]) for s, k, _ in fusion.plates[""].ambiguous()}
-    figure = Figure(figsize=(0.6 * len(order) + 1, 0.6 * len(sites) + 0.8), layout="constrained")
-    figure.suptitle(TITLE, fontsize=9)
-    axes = figure.subplots(*held.shape, squeeze=False)
-    for row, site in enumerate(sites):
-        axes[row, 0].set_ylabel(site, rotation=0, ha="right", va="center", fontsize=9)
-        for cell, component in zip(axes[row], order, strict=True):
-            cell.set(xticks=[], yticks=[])
-            cell.spines[:].set_visible(False)
-            if held[row, component]:
-                shade = "Oranges" if (site, component) in doubtful else "gray_r"
-                cell.imshow(drawn[row, component], cmap=shade, vmin=0, vmax=1)
-    figure.savefig(path, dpi=150)
