@@ -14,7 +14,7 @@ from types import NoneType
 from typing import Any, Self
 
 from posterity.arguments import Constraint, instance
-from posterity.artifact import digest, inspect
+from posterity.artifact import digest
 from posterity.artifact.container import unique
 from posterity.entries import looks
 from posterity.errors import ArtifactError, PosterityError
@@ -115,7 +115,7 @@ class Receipt:
         except OSError as error:
             raise _unreadable(path, error.strerror or str(error)) from error
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise _no_receipt(path, error) from error
+            raise _unreadable(path, f"not a receipt: {error}") from error
         if _canonical(document) != _canonical(receipt._document()):
             raise _unreadable(path, "altered, or of another version")
         return receipt
@@ -158,19 +158,7 @@ def _unreadable(path: AnyPath, why: str) -> ArtifactError:
     return ArtifactError(
         found=f"receipt {os.fspath(path)!r} that cannot be read ({why})",
         expected="a JSON document as `posterity forget` writes it",
-    )
-
-
-def _no_receipt(path: AnyPath, error: Exception) -> ArtifactError:
-    """Return the error for a file of other contents; a posterior is named."""
-    try:
-        kind = inspect(path).kind
-    except ArtifactError:
-        return _unreadable(path, f"not a receipt: {error}")
-    return ArtifactError(
-        found=f"a posterior ({kind}), {os.fspath(path)!r}",
-        expected="a receipt",
-        fix="Name the receipt first: posterity verify RECEIPT BEFORE AFTER.",
+        fix="Name the receipt before the ledgers: posterity verify RECEIPT BEFORE AFTER.",
     )
 
 

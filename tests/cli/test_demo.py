@@ -78,7 +78,7 @@ def test_deals_each_image_once():
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    assert "cannot be made" in fail(5, "demo", "-o", tmp_path / "file" / "folder")["found"]
+    assert "Not a directory" in fail(5, "demo", "-o", tmp_path / "file" / "folder")["found"]
 
 
 def test_missing_library_names_the_extra(monkeypatch, tmp_path):

@@ -179,7 +179,7 @@ def test_only_ledgers_can_forget(folder):
     [
         ("text.safetensors", "not a receipt"),
         ("pipe", "pipe"),
-        ("n.safetensors", "a posterior (Ledger), 'n.safetensors'; verify RECEIPT BEFORE AFTER"),
+        ("n.safetensors", "receipt 'n.safetensors'; not a receipt; verify RECEIPT BEFORE AFTER"),
     ],
 )
 def test_receipts_that_are_none(strange, receipt, words):
@@ -201,7 +201,7 @@ def test_receipts_that_are_none(strange, receipt, words):
 def test_a_receipt_where_a_posterior_is_wanted_is_named(files, line):
     made = ("-o", "left.safetensors", "--receipt", "r.json")
     succeed("forget", "n.safetensors", "--site", "north", *made)
-    refuse(line, 5, "a receipt in file 'r.json'; a posterior; posterity verify")
+    refuse(line, 5, "a JSON document in file 'r.json'; posterity.save; posterity verify")
 
 
 def test_ledger_and_receipt_are_written_both_or_not_at_all(files, monkeypatch):

@@ -116,7 +116,7 @@ def test_a_formula_is_kept_as_data_and_predicts_raw_records(table):
         ("ill ~ offset(age, 2)", "offset(COLUMN)"),
         ("ill ~ age +* ldl", "TARGET ~ TERM"),
         ("ill ~ log(age, 3)", "log of a column alone"),
-        ("ill ~ bs(age, df=2, lower_bound=20, upper_bound=90)", "df of 3"),
+        ("ill ~ bs(age, df=2, lower_bound=20, upper_bound=90)", "df of the degree"),
         ("ill ~ exp(sex)", "of a category"),
         ("ill ~ I(sex**2)", "of a category"),
         ("ill ~ bs(sex, knots=[1], lower_bound=0, upper_bound=2)", "of a category"),

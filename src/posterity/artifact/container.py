@@ -138,7 +138,11 @@ def read_header(file: File, size: int) -> Header:
     length = struct.unpack("<Q", start[:8])[0] if len(start) == 9 else 0
     if not 2 <= length <= size - 8 or start[8:] != b"{":
         if start[:1] == b"{":
-            raise _document(file)
+            raise ArtifactError(
+                found="a JSON document",
+                expected="a file as posterity.save wrote it",
+                fix="A receipt is checked by posterity verify RECEIPT BEFORE AFTER.",
+            )
         raise altered(f"{size} bytes that are not a safetensors file")
     if length > MAX_HEADER:
         raise ArtifactError(found=f"a header of {length} bytes", expected=f"at most {MAX_HEADER}")
@@ -162,20 +166,6 @@ def read_header(file: File, size: int) -> Header:
     if end != size:
         raise altered(f"{size} bytes where the header speaks of {end}")
     return Header(metadata, {name: spec for name, (spec, _) in slots.items()}, starts)
-
-
-def _document(file: File) -> ArtifactError:
-    """Return the error for a JSON document in place of a file; a receipt is named."""
-    file.seek(0)
-    with contextlib.suppress(ArtifactError, UnicodeDecodeError):
-        if "receipt" in parsed(file.read(MAX_HEADER).decode("utf-8"), "receipt"):
-            return ArtifactError(
-                found="a receipt",
-                expected="a posterior",
-                fix="Name the ledger; a receipt is checked by posterity verify RECEIPT BEFORE "
-                "AFTER, and shown by posterity report.",
-            )
-    return altered("a JSON document, which is not a safetensors file")
 
 
 def _slot(name: str, entry: Any) -> tuple[Spec, tuple[int, int]]:

@@ -15,7 +15,6 @@ import scipy.fft
 
 import posterity
 from posterity.adapters.shared import library
-from posterity.cli import files
 from posterity.cli.options import Settings
 from posterity.cli.report import filled, group, table
 from posterity.cli.streams import Data, bar, verb
@@ -57,7 +56,7 @@ def demo(settings: Settings) -> Data:
     """Fuse posteriors trained at several sites, and print the result."""
     library("sklearn", extra="demo", package="scikit-learn")
     folder = Path(settings["folder"])
-    files.make_folder(folder, "a folder to write to")
+    folder.mkdir(parents=True, exist_ok=True)
     from threadpoolctl import threadpool_limits
 
     # The matrices are tiny: on several threads, waiting takes longer than multiplying.

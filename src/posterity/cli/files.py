@@ -64,17 +64,6 @@ def no_likelihood(path: Path | str) -> UsageError:
     )
 
 
-def make_folder(folder: Path, expected: str, **options: Any) -> None:
-    """Make a folder with its parents; an ArtifactError if that fails."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True, **options)
-    except OSError as error:
-        raise ArtifactError(
-            found=f"folder '{folder}' that cannot be made ({error.strerror})",
-            expected=expected,
-        ) from error
-
-
 def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path | str]) -> None:
     """Raise unless outputs are distinct, not inputs, and in folders that exist."""
     for index, output in enumerate(outputs):

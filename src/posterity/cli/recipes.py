@@ -78,7 +78,7 @@ def reading_of(settings: Settings) -> Reading:
     return Reading(
         rename={clean(name): clean(own) for name, own in given.get("rename", {}).items()},
         convert=given.get("convert", {}),
-        levels=_levels(given.get("category", {})),
+        levels=texts_by_column(given.get("category", {})),
         drop_missing=given.get("drop_missing", False),
         decimal=given.get("decimal"),
         missing=tuple(given.get("missing", ())),
@@ -118,7 +118,7 @@ def _with(common: Reading, own: dict[str, Any], site: str) -> Reading:
         known[key].kind.check(f"tables.{site}.{key}", value)
     changes = {key: value for key, value in own.items() if key != "unit"}
     if "category" in changes:
-        changes["levels"] = {**common.levels, **_levels(changes.pop("category"))}
+        changes["levels"] = {**common.levels, **texts_by_column(changes.pop("category"))}
     return dataclasses.replace(common, **changes)
 
 
@@ -158,18 +158,6 @@ def _of_prior(settings: Settings) -> bool:
         return True
     path = settings.path("prior.file")
     return path is not None and INTERCEPT in names_of(files.read_prior(path)[0]).get("", ())
-
-
-def _levels(categories: dict[str, str | list[str]]) -> dict[str, tuple[str, ...]]:
-    """Return levels by column; a UsageError unless there are two."""
-    by_column = texts_by_column(categories)
-    for name, levels in by_column.items():
-        if len(levels) < 2 or len(set(levels)) < len(levels):
-            raise UsageError(
-                found=f"--category {name}={','.join(levels)}",
-                expected="--category NAME=A,B with at least two different levels, once a column",
-            )
-    return by_column
 
 
 def texts_by_column(values: Mapping[str, str | list[str]]) -> dict[str, tuple[str, ...]]:

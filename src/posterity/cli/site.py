@@ -93,7 +93,7 @@ def _write_site(folder: Path, file: Path, settings: Settings) -> None:
     name = settings.need("name")
     if not name.strip() or "\n" in name:
         raise UsageError(found=f"name = {name!r}", expected="one line")
-    files.make_folder(folder, "a folder of this user", mode=0o700)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
     values = {"name": name, "federation": str(folder / "federation.toml")}
     values |= {"key": str(folder / KEY), "store": str(folder / "site.db")}

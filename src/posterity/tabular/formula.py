@@ -213,11 +213,12 @@ def _spline(
             fix="For example write bs(age, knots=[50, 65], lower_bound=18, upper_bound=100), or "
             "df=5 in place of knots, which are then equally spaced.",
         )
+    inner = 0
     if knots is None:
         inner = int(named["df"]) - degree
-        if inner < 0:
-            raise _refused(formula, f"with {text!r}", f"df of {degree}, its degree, or more")
-        knots = tuple(np.linspace(lower, upper, inner + 2)[1:-1].tolist())
-    if not (degree in DEGREES and lower < upper and all(lower < k < upper for k in knots)):
-        raise _refused(formula, f"with {text!r}", "knots between its bounds, a degree from 1 to 5")
+        knots = tuple(np.linspace(lower, upper, max(inner, 0) + 2)[1:-1].tolist())
+    between = lower < upper and all(lower < k < upper for k in knots)
+    if not (degree in DEGREES and inner >= 0 and between):
+        expected = "knots between its bounds, a degree from 1 to 5, and df of the degree or more"
+        raise _refused(formula, f"with {text!r}", expected)
     return (float(degree), lower, upper, *sorted(knots))
