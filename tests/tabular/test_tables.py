@@ -226,7 +226,7 @@ def test_moments_that_no_gaussian_has_are_refused():
     for sd, covariance, words in ((None, None, "neither"), ([1.0], [[1.0]], "both")):
         with pytest.raises(errors.UsageError, match=words):
             tables.from_table(["a"], [1.0], sd, covariance=covariance)
-    odd = {"not positive definite": [[1, 1], [1, 1]], "symmetric": [[1, 0.5], [0.4, 1]]}
+    odd = {"positive definite": [[1, 1], [1, 1]], "symmetric": [[1, 0.5], [0.4, 1]]}
     for words, matrix in odd.items():
         with pytest.raises(errors.ParameterError, match=words):
             tables.from_table(["a", "b"], [0, 0], covariance=matrix)

@@ -60,7 +60,6 @@ def no_likelihood(path: Path | str) -> UsageError:
     return UsageError(
         found=f"a network with one output in '{path}', without --likelihood",
         expected="bernoulli for labels in {0, 1}, or gaussian (with its --noise-variance)",
-        fix="Pass the likelihood that it was trained with.",
     )
 
 

@@ -203,10 +203,7 @@ def _of_recipe(
         raise UsageError(
             found=f"{given[0] if given else 'arrays'} with model {kind}",
             expected="a regression whose records are tables with a header",
-            fix="Leave it out, and prepare the table itself: a network takes all columns but the "
-            "target, as numbers."
-            if kind == "network"
-            else "Leave it out, or save the records as .csv files with a header.",
+            fix="Leave it out; a network takes all columns but the target, as numbers.",
         )
     if kind.removesuffix("-regression") in DISPERSED and settings["model.dispersion"] is None:
         raise UsageError(
@@ -221,11 +218,9 @@ def _intercept(settings: Settings, kind: str, kinds: Mapping[Any, Any]) -> bool:
     """Return whether inputs get a column of ones; a UsageError if the model does not accept it."""
     one_of(kinds, kind, "model.kind")
     if settings["model.intercept"] and kind not in WITH_INTERCEPT:
-        seeing = [name for name in WITH_INTERCEPT if name in kinds]
         raise UsageError(
             found=f"model.intercept = true with model.kind = {kind!r}",
-            expected=f"a model with a column of ones: one of {seeing}",
-            fix=f"Leave model.intercept out{': layers have biases' if kind == 'network' else ''}.",
+            expected="a regression or a function: layers have biases",
         )
     return bool(settings["model.intercept"])
 
@@ -305,7 +300,6 @@ def _regression(settings: Settings, kind: str, sites: Sites) -> Problem:
         raise UsageError(
             found="--cluster or --weights sampling of a posterior that is sampled or pursued",
             expected="fit or federate, which have sandwich covariances",
-            fix="Leave it out, or fit the table and use its file.",
         )
     known = settings["prior.sd"] or settings["data.like"]
     variance = settings["prior.variance"] if known else settings.need("prior.variance")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from posterity.cli.schema import CODE, FLAG, Option, options_of
-from posterity.errors import ArtifactError, PosterityError, UsageError, within
+from posterity.errors import UsageError, within
 
 ENDING = ".toml"
 """File name extension of configurations."""
@@ -135,8 +135,7 @@ class Settings:
 
 def conflict(option: str, other: str) -> UsageError:
     """Return the error for two options that exclude each other."""
-    fix = f"Leave {option} out, or {other}."
-    return UsageError(found=f"both {option} and {other}", expected="one of them", fix=fix)
+    return UsageError(found=f"both {option} and {other}", expected="one of them")
 
 
 def unwanted(option: str, where: str, expected: str, otherwise: str = "") -> UsageError:
@@ -151,8 +150,7 @@ def unwanted(option: str, where: str, expected: str, otherwise: str = "") -> Usa
 
 def incomplete(option: str, other: str) -> UsageError:
     """Return the error for an option that needs another one."""
-    fix = f"Pass {other} too, or leave {option} out."
-    return UsageError(found=f"{option} without {other}", expected="both, or neither", fix=fix)
+    return UsageError(found=f"{option} without {other}", expected="both, or neither")
 
 
 def read(
@@ -175,7 +173,7 @@ def read(
     known = {option.place: option for option in options_of(command)}
     values: dict[str, Any] = {}
     if file is not None:
-        try:
+        with within(f"configuration '{file}'"):
             check_regular(file)
             for place, value in _flat(_document(file), known):
                 kind = known[place].kind
@@ -190,15 +188,6 @@ def read(
                     return str(file.parent / path)
 
                 values[place] = kind.moved(kind.check(place, value), beside)
-        except PosterityError as error:
-            raise error.at(f"configuration '{file}'") from error
-        except (OSError, ValueError, RecursionError) as error:
-            refusal = ArtifactError if isinstance(error, OSError) else UsageError
-            raise refusal(
-                found=f"configuration '{file}' that cannot be read ({error})",
-                expected="a TOML file",
-                fix="Check the path, and the line that the message names.",
-            ) from error
     flags_of_all = {name for one in known.values() for name in (one.name, one.short) if name}
     for place, value in flags.items():
         option = known[place]
@@ -226,7 +215,14 @@ def read(
 
 
 def _document(file: Path) -> dict[str, Any]:
-    """Return the content of a TOML file; a ValueError if it is none, too large or too deep."""
+    """Return the content of a TOML file; a UsageError if it is none, too large or too deep."""
+    try:
+        return _parsed(file)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(found=f"what cannot be read ({error})", expected="TOML") from error
+
+
+def _parsed(file: Path) -> dict[str, Any]:
     size = file.stat().st_size
     if size > MOST_BYTES:
         raise ValueError(f"{size:,} bytes, of at most {MOST_BYTES:,}")

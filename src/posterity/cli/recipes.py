@@ -67,7 +67,6 @@ def recipe_of(path: Path) -> Recipe:
         raise StructureError(
             found=f"no recipe in '{path}'",
             expected="a file that posterity fit wrote, or one made from such files",
-            fix="Name another site's file, or pass flags instead of --like.",
         )
     return recipe
 

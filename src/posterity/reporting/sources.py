@@ -102,8 +102,7 @@ def read(source: object) -> Source:
     raise StructureError(
         found=f"a {kind}" if about is None else f"a {about.kind} in '{source}'",
         expected="a posterior, a ledger, a receipt, a student, the result of a verb, or a path",
-        fix="Pass what a verb returned, or the path of a file that posterity wrote; see what is in "
-        "a file by posterity inspect FILE.",
+        fix="See what is in a file by posterity inspect FILE.",
     )
 
 

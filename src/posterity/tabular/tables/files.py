@@ -94,7 +94,6 @@ def of_sites(found: Moments, path: Name, *, prior: Any = None, flat_sd: float = 
         raise UsageError(
             found=f"table '{path}' without a column of studies, or with a covariance",
             expected="columns study, estimate and standard error",
-            fix="Read the table of one study by posterity.tabular.tables.read.",
         )
     names = tuple(dict.fromkeys(found.names))
     rows: dict[str, list[Any]] = {}

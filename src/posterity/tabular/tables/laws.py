@@ -33,8 +33,8 @@ def from_table(
     Raises:
         UsageError: for neither or both of ``sd`` and ``covariance``.
         StructureError: for duplicate names, or a number of values that differs from that of names.
-        ParameterError: for NaN, infinity, and a deviation or covariance that is not positive. It
-            names the parameter.
+        ParameterError: for NaN, infinity, and a deviation, which it names, or covariance that is
+            not positive.
 
     >>> q = from_table(["age", "bp"], [0.31, -0.02], [0.05, 0.01])
     >>> q.names, q.variance.round(4).tolist()
@@ -47,7 +47,8 @@ def from_table(
     names = checked(names, count, "the parameters of a table")
     mean = _numbers(names, mean, 1, "mean")
     if sd is None:
-        return families.Gaussian.from_standard(mean, _covariance(names, covariance)).named(names)
+        matrix = _numbers(names, covariance, 2, "covariance")
+        return families.Gaussian.from_standard(mean, matrix).named(names)
     sd = _positive(names, _numbers(names, sd, 1, "sd"))
     return families.DiagonalGaussian.from_standard(mean, sd**2).named(names)
 
@@ -153,23 +154,6 @@ def _positive(names: Sequence[str], sd: np.ndarray) -> np.ndarray:
         usable = np.isfinite(1 / (sd * abs(sd))) & np.isfinite(sd**2) & (sd > 0)
     _check_each(names, sd, usable, "sd", "a positive standard deviation")
     return sd
-
-
-def _covariance(names: Sequence[str], covariance: object) -> np.ndarray:
-    matrix = _numbers(names, covariance, 2, "covariance")
-    sd = _positive(names, np.sqrt(np.maximum(np.diagonal(matrix), 0)))
-    scale = np.outer(sd, sd)
-    even = abs(matrix - matrix.T) <= 1e-8 * scale  # up to rounding
-    _check_each(names, matrix, even, "covariances", "a symmetric matrix")
-    values, vectors = np.linalg.eigh(symmetric(matrix / scale))
-    if values[0] <= len(names) * np.finfo(float).eps:
-        most = [names[i] for i in sorted(np.argsort(-abs(vectors[:, 0]))[:3])]
-        raise ParameterError(
-            found=f"a covariance that is not positive definite, mostly because of {most}",
-            expected="a positive definite covariance",
-            fix="Use more digits, or leave out a parameter that depends on the others.",
-        )
-    return symmetric(matrix)
 
 
 def _check_each(
