@@ -29,7 +29,7 @@ def test_a_file_does_not_differ_from_itself(files):
 
 def test_wide_diffs_are_cut_for_people_only(files):
     posterity.save(ledger("wide", *[10.0 * k for k in range(40)]), "w.safetensors")
-    assert "and 16 more" in succeed("diff", "w.safetensors", "w.safetensors").stdout
+    assert "and 17 more" in succeed("diff", "w.safetensors", "w.safetensors").stdout
     found = document("diff", "w.safetensors", "w.safetensors")
     assert len(found["blocks"][""]["components"]) == 40
 

@@ -53,10 +53,10 @@ REFUSED = {
     ),
     "fit n.csv --model logistic --formula 'y ~ .' -o n.safetensors": (2, "leave --formula out"),
     "fit n.csv --model logistic --formula 'y ~ x + (1|sex)' -o n.safetensors": (
-        *(2, "--cluster sex; --personal"),
+        *(2, "--cluster NAME; --personal"),
     ),
     "fit n.csv --model logistic --formula 'y ~ x + (1 + x | sex)' -o n.safetensors": (
-        *(2, "--cluster sex; --personal"),
+        *(2, "--cluster NAME; --personal"),
     ),
     "fit yn.csv --model logistic --target ill -o n.safetensors": (
         *(5, "'sex' ['f', 'm']; 'ill' ['N', 'Y']; --category sex=f,m --category ill=N,Y"),

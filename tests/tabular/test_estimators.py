@@ -222,17 +222,6 @@ def test_who_never_took_part_cannot_leave_nor_can_all():
         model.forget("north", "east", "west")
 
 
-@pytest.mark.parametrize(
-    "sites, match",
-    [("west", "Records of site 'west': Input X contains NaN"), (None, "^Input X contains NaN")],
-)
-def test_what_is_wrong_with_a_sites_records_is_said_of_that_site(sites, match):
-    x = np.append(X[:20, 0], np.nan)[:, None]
-    names = None if sites is None else [*SITES[:20], sites]
-    with pytest.raises(ValueError, match=match):
-        FederatedLinearRegression().fit(x, SIGNAL[:21], sites=names)
-
-
 def test_importing_posterity_does_not_import_scikit_learn():
     code = "import posterity, posterity.fusion, sys; assert 'sklearn' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

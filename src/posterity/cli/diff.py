@@ -67,25 +67,17 @@ def _farthest(shifts: dict[str, float | None], count: int = 5) -> str:
 
 
 def _plate_rows(block: Data) -> list[list[Any]]:
-    """Return the component pairs that differ most, in order, and those without a partner."""
-    pairs, only_a, only_b = (block.get(n, []) for n in ("components", "only_in_a", "only_in_b"))
-    # Overflowed divergences count as infinite.
-
-    def size(pair):
-        return sum(math.inf if pair[k] is None else pair[k] for k in ("kl_ab", "kl_ba"))
-
-    farthest = sorted(pairs, key=size, reverse=True)[:MOST_ROWS]
-    rows = [[one["a"], one["b"], *_cells(one)] for one in pairs if one in farthest]
+    """Return the component pairs in order, and those without a partner."""
+    rows = [[one["a"], one["b"], *_cells(one)] for one in block.get("components", [])]
     if block.get("weights"):
-        rows.append(["weights", "weights", *_cells(block["weights"])])
-
-    def name(lone):
-        return f"{lone['component']} (weight {short(lone['expected_weight'])})"
-
-    rows += [[name(lone), None, "only in a"] for lone in only_a[:MOST_ROWS]]
-    rows += [[None, name(lone), "only in b"] for lone in only_b[:MOST_ROWS]]
-    hidden = sum(len(part[MOST_ROWS:]) for part in (pairs, only_a, only_b))
-    return [*rows, *[[f"and {hidden} more"]] * bool(hidden)]
+        rows.insert(0, ["weights", "weights", *_cells(block["weights"])])
+    for only in ("only_in_a", "only_in_b"):
+        for lone in block.get(only, []):
+            name = f"{lone['component']} (weight {short(lone['expected_weight'])})"
+            pair = [name, None] if only == "only_in_a" else [None, name]
+            rows.append([*pair, only.replace("_", " ")])
+    more = [[f"and {len(rows) - MOST_ROWS} more"]] if len(rows) > MOST_ROWS else []
+    return rows[:MOST_ROWS] + more
 
 
 def _cells(data: Data) -> tuple[str, str]:

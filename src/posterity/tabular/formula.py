@@ -21,6 +21,11 @@ from posterity.tabular.recipe import Recipe
 
 CUBIC = 3
 """Degree of splines by default, as in R."""
+SYNTAX = (
+    "TARGET ~ TERM + TERM, on one line, of names: for all other columns leave --formula out "
+    "(--target NAME); of random effects --cluster NAME within a site, --personal between sites"
+)
+"""What a formula that cannot be parsed should be."""
 QUOTED = re.compile("`([^`]+)`")
 """Pattern of a column name with blanks or brackets, in the syntax of formulas."""
 
@@ -37,18 +42,8 @@ def with_formula(recipe: Recipe, formula: str) -> Recipe:
         parsed = formulaic.Formula(formula)
         left, right = ([_texts(term) for term in side] for side in (parsed.lhs, parsed.rhs))
     except (AttributeError, refused, SyntaxError, TypeError, ValueError) as error:
-        sides = isinstance(error, AttributeError)  # formulas without two sides
-        text = "which has not two sides" if sides else f"({str(error).partition(chr(10))[0][:100]})"
-        expected = "TARGET ~ TERM + TERM, on one line"
-        mixed = re.search(r"\([^()|]*\|\s*(\w+)\s*\)", formula)
-        if mixed:
-            expected = (
-                f"no random effects; within a site --cluster {mixed[1]} gives covariances of "
-            )
-            expected += "clusters, and --personal (federate, fuse) coefficients that differ by site"
-        if re.search(r"(^|[~+\s])\.([+\s]|$)", formula):
-            expected = "names; for all other columns leave --formula out: --target NAME"
-        raise _refused(formula, text, expected) from error
+        why = "not two sides" if isinstance(error, AttributeError) else str(error)
+        raise _refused(formula, f"({why.partition(chr(10))[0][:100]})", SYNTAX) from error
     trees = [_tree(formula, text) for texts in left for text in texts]
     if len(trees) != 1 or not isinstance(trees[0], ast.Name):
         wrong = " + ".join(":".join(texts) for texts in left)

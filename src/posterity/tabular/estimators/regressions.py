@@ -99,8 +99,8 @@ class FederatedRegression(OfSites):
         COUNT.or_none().check(max_iter=self.max_iter)
         name = getattr(y, "name", None)
         checked = dict(y_numeric=self._kind != "logistic", ensure_min_samples=2)
-        check_labels(X, sample_weight)
-        x, y = self._validated(X, y, sites=sites, **checked)
+        check_labels(X, y, sample_weight, sites)
+        x, y = validate_data(self, X, y, dtype=np.float64, **checked)
         y = self._targets(y)
         weights = np.ones(len(x))
         if sample_weight is not None:

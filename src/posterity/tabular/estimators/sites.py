@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 import posterity
 from posterity.errors import UsageError
 from posterity.ledger import Ledger
-from posterity.models.tables import array, check_labels, odd_kinds
+from posterity.models.tables import array, odd_kinds
 from posterity.status import Status
 
 SITE = "site"
@@ -37,27 +37,6 @@ class OfSites(BaseEstimator):
         """The sorted names of the sites that contribute to the posterior."""
         check_is_fitted(self)
         return self.ledger_.sites
-
-    def _validated(self, *data: Any, sites: Any, **options: Any) -> Any:
-        """Return data that scikit-learn validates; errors name the first site with bad numbers.
-        Raises a StructureError if the rows of two tables of pandas have different labels.
-        """
-        check_labels(*data, sites)
-        try:
-            return validate_data(self, *data, dtype=np.float64, **options)
-        except ValueError as error:
-            if sites is None:
-                raise
-            try:
-                x = np.asarray(data[0], np.float64)
-                bad = [
-                    s for s, own in rows_of(sites, len(x)).items() if not np.isfinite(x[own]).all()
-                ]
-            except (TypeError, ValueError):
-                raise error from None
-            if not bad:
-                raise
-            raise ValueError(f"Records of site {bad[0]!r}: {error}") from error
 
     def _without(self, sites: tuple[str, ...], run: Any = None) -> tuple[Self, Any]:
         """Return a copy without these sites, and the result of :func:`posterity.forget`."""
