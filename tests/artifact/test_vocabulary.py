@@ -144,7 +144,7 @@ def test_words_that_do_not_fit() -> None:
         with_vocabulary(named, ["x", "z"])
     with pytest.raises(StructureError, match="Plate of Dirichlet"):
         with_vocabulary(Dirichlet.from_standard([1.0, 1.0]).named(["x", "y"]), ["x", "y"])
-    with pytest.raises(StructureError, match="without names of its words in site 'b'"):
+    with pytest.raises(StructureError, match="without names of words in site 'b'"):
         one_vocabulary({"a": named, "b": ledger})
 
 

@@ -257,17 +257,15 @@ def words_of(posterior: object) -> tuple[str, ...]:
     """Return the words of topics or of a ledger over them. Raises a StructureError if it is not
     topics, or if their words have no names.
     """
-    if not is_topics(posterior):
-        raise StructureError(
-            found=f"{posterior!r}", expected="topics, a Plate of Dirichlet or a Ledger over one"
-        )
     family: Any = posterior.prior if isinstance(posterior, Ledger) else posterior
-    if not family.members.names:
+    words = family.members.names if is_topics(posterior) else ()
+    if not words:
         raise StructureError(
-            found=f"{posterior!r} without names of its words",
-            expected="a word for each category, topics.named({'members': words})",
+            found=f"{posterior!r} without names of words",
+            expected="topics, a Plate of Dirichlet or a Ledger over one, with a word for each "
+            "category: topics.named({'members': words})",
         )
-    return family.members.names
+    return words
 
 
 def _spread(plate: Any, labels: np.ndarray, words: Sequence[str], unseen: float | None) -> Plate:

@@ -13,7 +13,7 @@ from typing import Any
 from posterity.artifact import Inspection, digest
 from posterity.artifact.many import Alone, name_of
 from posterity.artifact.provenance import PERSONAL
-from posterity.errors import ArtifactError, StructureError, UsageError
+from posterity.errors import StructureError, UsageError
 from posterity.families.distribution import Distribution
 from posterity.families.names import has_names, with_names
 from posterity.ledger import Ledger
@@ -109,15 +109,8 @@ def read(source: object) -> Source:
 def _checkpoint(path: Path, value: dict[str, Any], about: Inspection) -> Source:
     from posterity.federation.checkpoint import visits_of
 
-    try:
-        position = json.loads(about.provenance["federate"])["position"]
-        visits = visits_of(value["trace"])
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise ArtifactError(
-            found=f"a checkpoint '{path}' that cannot be read ({error!r})",
-            expected="a file that posterity federate keeps beside its output",
-            fix="Name the ledger that it wrote in place of it.",
-        ) from error
+    position = json.loads(about.provenance["federate"])["position"]
+    visits = visits_of(value["trace"])
     about = dataclasses.replace(about, provenance={"steps": str(position.get("step", 0))})
     return Source(path.name, value["ledger"], about, visits)
 

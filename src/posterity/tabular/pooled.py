@@ -22,7 +22,6 @@ from posterity.inference.population import (
     Nodes,
     at_spreads,
     grids,
-    messages,
     thinned,
 )
 from posterity.inference.random_effects import RandomEffects
@@ -110,24 +109,16 @@ def site_coefficients(
     names, differ = (getattr(posterior, b).names for b in BLOCKS)
     own = np.array([names.index(name) for name in differ])
     at = thinned(_independent(posterior, len(own)))
-    size = len(names)
-    result: dict[str | None, Mixture] = {}
-    for site in sites:
-        message = Normal.nothing(size)
-        if site is not None:
-            factor: Any = value.factor(site)
-            found = messages(posterior, {site: factor}, own)
-            if found is None or factor.coefficients.diagonal:
-                raise StructureError(
-                    found=f"a factor of site {site!r} that does not determine its own coefficients",
-                    expected="a full Gaussian, fitted under the present spreads between sites",
-                    fix="Pool again with the spreads that you expect (--personal NAME=SD), "
-                    "continue a run that has not converged, or predict for an unseen site: "
-                    "new=TABLE.",
-                )
-            message = found[site]
-        result[site] = at_spreads(message, at, own, names)
-    return result, [TAKEN_AS_IT_IS]
+    seen = [site for site in sites if site is not None]
+    if seen:
+        raise StructureError(
+            found=f"factors that do not determine the coefficients of site {seen[0]!r}",
+            expected="full Gaussians, fitted under the present spreads between sites",
+            fix="Pool again with the spreads that you expect (--personal NAME=SD), continue a run "
+            "that has not converged, or predict for an unseen site: new=TABLE.",
+        )
+    unseen = at_spreads(Normal.nothing(len(names)), at, own, names)
+    return {None: unseen}, [TAKEN_AS_IT_IS]
 
 
 def _independent(posterior: Any, count: int) -> Nodes:
