@@ -231,9 +231,9 @@ def test_moments_that_no_gaussian_has_are_refused():
         with pytest.raises(errors.ParameterError, match=words):
             tables.from_table(["a", "b"], [0, 0], covariance=matrix)
     for matrix in ([["x"]], [[1.0, 2.0], [3.0]]):
-        with pytest.raises(errors.ParameterError, match="numbers, in 1 rows of 1"):
+        with pytest.raises(errors.StructureError, match="numbers, in 1 rows of 1"):
             tables.from_table(["a"], [1.0], covariance=matrix)
-    with pytest.raises(errors.ParameterError, match="mean"):
+    with pytest.raises(errors.StructureError, match="mean"):
         tables.from_table(["a", "b"], [[1.0], [1.0, 2.0]], [1.0, 1.0])
     for law in (
         Dirichlet.from_standard([1.0, 2.0]),

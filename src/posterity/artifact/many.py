@@ -23,6 +23,7 @@ from posterity.artifact.tree import decode, specs
 from posterity.errors import ArtifactError, PosterityError
 from posterity.families import ExponentialFamily
 from posterity.ledger import Ledger
+from posterity.runtime.files import AnyPath
 
 DATA = b'{\\"data\\":\\"'
 MANIFEST = b'{"__metadata__":{"posterity":"' + DATA
@@ -99,10 +100,14 @@ def read_many(paths: Sequence[str], together: int = 512) -> Iterator[Several | A
 def read_alone(path: str, name: str | None = None) -> Alone:
     """Read one file; raises as :func:`posterity.load`. A ``name`` is given to its only site."""
     value, about = open_artifact(path)
+    own = name_in(value, path) if name is None else name
+    return Alone(own, called(value, name), about.digest, about.provenance)
+
+
+def name_in(value: Any, path: AnyPath) -> str:
+    """Return the name of a ledger's sites; of anything else, or without sites, that of its file."""
     own = name_of(value.sites) if isinstance(value, Ledger) else ""
-    value = called(value, name)
-    name = name if name is not None else own or Path(path).stem
-    return Alone(name, value, about.digest, about.provenance)
+    return own or Path(path).stem
 
 
 def called(value: Any, name: str | None) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from posterity.artifact import Inspection, digest
-from posterity.artifact.many import Alone, name_of
+from posterity.artifact.many import Alone, name_in
 from posterity.artifact.provenance import PERSONAL
 from posterity.errors import StructureError, UsageError
 from posterity.families.distribution import Distribution
@@ -230,7 +230,7 @@ def _fused(inputs: Sequence[Source], result: Source | None) -> tuple[Source, lis
     sites: Any = [one.value for one in inputs]
     if all(one.about is not None for one in inputs):
         sites = [
-            Alone(_site(one), one.value, one.about.digest, one.about.provenance)
+            Alone(name_in(one.value, one.name), one.value, one.about.digest, one.about.provenance)
             for one in inputs
             if one.about is not None
         ]
@@ -249,12 +249,6 @@ def _fused(inputs: Sequence[Source], result: Source | None) -> tuple[Source, lis
         "not all kept. The page shows what was found anew."
     )
     return dataclasses.replace(result, value=fusion), [note]
-
-
-def _site(source: Source) -> str:
-    """Return the name of a file's sites: of its ledger, or else its own."""
-    value = source.value
-    return (name_of(value.sites) if isinstance(value, Ledger) else "") or Path(source.name).stem
 
 
 def known_records(sources: Iterable[Source]) -> dict[str, dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import posterity
 from posterity.artifact import Inspection, open_artifact
-from posterity.artifact.many import Alone, Several, name_of, read_many
+from posterity.artifact.many import Alone, Several, name_in, read_many
 from posterity.artifact.provenance import PERSONAL
 from posterity.errors import CHOOSE, UsageError
 from posterity.families.names import names_of, some
@@ -142,7 +142,7 @@ def _in_memory(paths: Sequence[str], inputs: Inputs, read: Reader) -> list[Alone
     for path in map(Path, paths):
         value, own = read(path)
         given, file = named(path)
-        name = given or (name_of(value.sites) if isinstance(value, Ledger) else "") or file.stem
+        name = given or name_in(value, file)
         if name in about:
             raise twice(f"files, '{about[name].path}' and '{file}',", name)
         inputs.note([name], [own.digest], own.provenance)

@@ -1,5 +1,6 @@
 """Laws of named parameters from their means and standard deviations, and back."""
 
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -32,7 +33,7 @@ def from_table(
 
     Raises:
         UsageError: for neither or both of ``sd`` and ``covariance``.
-        StructureError: for duplicate names, or a number of values that differs from that of names.
+        StructureError: for duplicate names, or values that are not as many numbers as names.
         ParameterError: for NaN, infinity, and a deviation, which it names, or covariance that is
             not positive.
 
@@ -139,12 +140,11 @@ def _numbers(names: Sequence[str], values: object, axes: int, what: str) -> np.n
     """Return finite numbers along ``axes`` axes, each as long as there are names."""
     size = len(names)
     expected = f"numbers, in {size} rows of {size}" if axes > 1 else f"numbers, {size} of them"
-    try:
+    result = np.zeros(())
+    with contextlib.suppress(TypeError, ValueError):
         result = np.asarray(values, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ParameterError(found=f"{what} {str(values)[:80]}", expected=expected) from error
     if result.shape != (size,) * axes:
-        raise StructureError(found=f"{what} of shape {result.shape}", expected=expected)
+        raise StructureError(found=f"{what} {str(values)[:80]}", expected=expected)
     _check_each(names, result, np.isfinite(result), what, "a finite number")
     return result
 
