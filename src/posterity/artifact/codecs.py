@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.arrays.stacks import columns, stacked, unstacked
+from posterity.artifact.container import altered
 from posterity.artifact.manifest import digest
 from posterity.artifact.registry import check_names, enrol
 from posterity.entries import Entry
@@ -37,10 +38,10 @@ def columns_of(fields: dict[str, Any]) -> list[list[Any]]:
         column = fields[name]
         sound = isinstance(column, list) and all(type(value) is kind for value in column)
         if not sound or len(column) != len(fields["sites"]) or (kind is int and min([0, *column])):
-            raise _wrong(f"{name} {column!r}", f"a list of {kind.__name__} from 0 on, one a site")
+            raise altered(f"a ledger with the {name} {column!r}")
         checked.append(column)
     if any(map(operator.ge, checked[0], checked[0][1:])):
-        raise _wrong("sites that come twice, or out of order", "names, sorted")
+        raise altered("a ledger of sites that come twice, or out of order")
     return checked
 
 
@@ -76,23 +77,20 @@ def _sound_ledger(fields: dict[str, Any]) -> Ledger:
     prior = fields["prior"]
     factors = fields["factors"]
     if not isinstance(prior, ExponentialFamily):
-        raise _wrong(f"a prior that is a {type(prior).__name__}", "an exponential family")
+        raise altered(f"a ledger with a prior that is a {type(prior).__name__}")
     if fields["prior_digest"] != digest(prior):
-        raise _wrong(f"the digest {fields['prior_digest']!r} of another prior", "that of its own")
+        raise altered(f"a ledger with the digest {fields['prior_digest']!r} of another prior")
     count = fields["forgotten"].count(False)
     pairs = [] if factors is None else columns(prior, [prior, factors])
     for like, stack in pairs:
         kinds = {like.dtype, stack.dtype}
         if stack.shape != (count, *like.shape) or kinds != {np.dtype(np.float64)}:
-            found = f"factors of shape {stack.shape} and {kinds} for {count} sites that contribute"
-            raise _wrong(found, f"one a site, of shape {like.shape} and float64")
+            raise altered(
+                f"factors of shape {stack.shape} and {kinds} for {count} sites that contribute"
+            )
     if (factors is None) != (count == 0):
-        raise _wrong(f"{count} sites that contribute, and factors {factors!r}", "one a site")
+        raise altered(f"{count} sites that contribute, and factors {factors!r}")
     return Ledger(prior)
-
-
-def _wrong(found: str, expected: str) -> ArtifactError:
-    return ArtifactError(found=f"{found} of a ledger", expected=expected)
 
 
 enrol(Ledger, _ledger_fields, _ledger, _sound_ledger)

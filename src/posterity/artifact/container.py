@@ -72,13 +72,6 @@ def altered(what: str) -> ArtifactError:
     return ArtifactError(found=what, expected="a file as posterity.save wrote it", fix=fix)
 
 
-def unknown_type(name: str, dtype: object) -> ArtifactError:
-    """Return the error for types of arrays that files do not hold."""
-    return ArtifactError(
-        found=f"array {name!r} of type {dtype}", expected=f"one of {sorted(CODES)}"
-    )
-
-
 # --- writing -----------------------------------------------------------------------------------
 
 
@@ -176,7 +169,7 @@ def _slot(name: str, entry: Any) -> tuple[Spec, tuple[int, int]]:
     dtype = entry["dtype"]
     shape = entry["shape"]
     if not isinstance(dtype, str) or dtype not in _TYPES:
-        raise unknown_type(name, dtype)
+        raise altered(f"array {name!r} of type {dtype}")
     if not is_shape(shape):
         raise ArtifactError(
             found=f"array {name!r} of shape {shape!r}",

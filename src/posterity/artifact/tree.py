@@ -13,7 +13,7 @@ import numpy as np
 
 from posterity.arrays.leaves import kind_of
 from posterity.arrays.tree import LABEL
-from posterity.artifact.container import CODES, Spec, altered, is_shape, unknown_type
+from posterity.artifact.container import CODES, Spec, altered, is_shape
 from posterity.artifact.registry import ARRAY, CODECS, codec_of
 from posterity.errors import ArtifactError, ParameterError
 from posterity.families import Distribution
@@ -31,7 +31,9 @@ def encode(value: object, path: str, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, np.ndarray | np.generic) or is_jax(value):
         array = np.asarray(value)
         if array.dtype.name not in CODES:
-            raise unknown_type(path, array.dtype)
+            raise ArtifactError(
+                found=f"array {path!r} of type {array.dtype}", expected=f"one of {sorted(CODES)}"
+            )
         # In C order, without the axis that ascontiguousarray would add.
         arrays[path] = array = np.asarray(array, array.dtype.newbyteorder("<"), order="C")
         return {"type": ARRAY, "dtype": array.dtype.name, "shape": list(array.shape)}
