@@ -193,7 +193,7 @@ def test_help_has_every_choice():
         ("n.safetensors s.safetensors --rule product --prior mixture.safetensors", 4, "a Mixture"),
         ("n.safetensors truncated.safetensors", 5, "'truncated.safetensors'"),
         ("n.safetensors altered.safetensors", 5, "'altered.safetensors'"),
-        ("n.safetensors pipe", 5, "'pipe', which is a pipe or a device"),
+        ("n.safetensors pipe", 5, "'pipe'; a pipe or a device"),
         ("n.safetensors nowhere.safetensors", 5, "'nowhere.safetensors'"),
     ],
 )

@@ -76,4 +76,4 @@ def test_files_that_cannot_be_trusted(strange, name):
 
 
 def test_a_pipe_is_not_waited_for(strange):
-    refuse("inspect pipe", 5, "'pipe', which is a pipe or a device")
+    refuse("inspect pipe", 5, "'pipe'; a pipe or a device")

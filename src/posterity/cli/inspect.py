@@ -12,7 +12,6 @@ from posterity.cli.report import MOST_ROWS, Group, filled, group, table
 from posterity.cli.streams import Data, verb
 from posterity.errors import ArtifactError, StructureError
 from posterity.reporting.contents import of_posterior, without_posterior
-from posterity.runtime.files import check_regular
 from posterity.tabular.sites import in_words
 
 
@@ -71,7 +70,6 @@ def _tree(node: Data, name: str = "") -> Tree:
 def inspect(settings: Settings) -> Data:
     """Check a file and print its contents."""
     (file,) = settings.arguments("a file")
-    check_regular(file)
     try:
         return of_posterior(*files.read(file))
     except (ArtifactError, StructureError):

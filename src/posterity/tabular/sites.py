@@ -19,7 +19,7 @@ from posterity.artifact.container import altered, parsed
 from posterity.errors import UsageError
 from posterity.ledger import Ledger
 from posterity.runtime import text as words
-from posterity.runtime.files import check_regular, named
+from posterity.runtime.files import named
 from posterity.tabular.recipe import RECIPE, Recipe, recipe_in
 
 SITES = "sites"
@@ -146,7 +146,6 @@ def read_any(path: str | os.PathLike[str]) -> tuple[Any, Inspection]:
     Of ``NAME=FILE`` the only site of a ledger has that name.
     """
     name, file = named(path)
-    check_regular(file)
     value, about = open_artifact(file)
     if name is None or not isinstance(value, Ledger):
         return value, about
