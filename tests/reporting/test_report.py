@@ -395,7 +395,7 @@ def test_what_is_no_source_is_refused():
         report({"north": pages.clinics()})
     with pytest.raises(UsageError):
         report(pages.clinics(), level=1.0)
-    with pytest.raises(StructureError, match="does not say what it predicts"):
+    with pytest.raises(StructureError, match="does not specify what it predicts"):
         Path("test.csv").write_text("age\n1\n")
         report("ledger.safetensors", data="test.csv")
 

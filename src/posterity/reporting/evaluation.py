@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 
 from posterity.artifact.provenance import TARGET
-from posterity.errors import StructureError
 from posterity.reporting.charts import Axis, Series, chart, through
 from posterity.reporting.markup import Markup, figure, paragraph, shown, table
 from posterity.tabular.pooled import predictions
 from posterity.tabular.predictions import Predicted, predicted
 from posterity.tabular.reading import PLAIN, Reading
 from posterity.tabular.recipe import Recipe, recipe_in
-from posterity.tabular.records import is_student
 from posterity.tabular.scores import calibration, groups
 
 MEANINGS = {
@@ -39,12 +37,6 @@ def section(
 ) -> list[Markup]:
     """Return scores of a posterior or student on records, with the plot for its model."""
     recipe = recipe_in(provenance)
-    if recipe is None and not is_student(value):
-        raise StructureError(
-            found=f"records in '{path}', and a {type(value).__name__} that does not say what "
-            "it predicts",
-            expected="a regression with its recipe, as posterity fit writes it, or a student",
-        )
     found = predicted(
         value, provenance, path, recipe=recipe, reading=reading, level=level, scored=True
     )

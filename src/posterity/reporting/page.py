@@ -14,7 +14,6 @@ from typing import Any
 
 from posterity.arguments import BETWEEN
 from posterity.arrays.linear_algebra import one_thread
-from posterity.errors import UsageError
 from posterity.families.distribution import Distribution
 from posterity.inference.federated_effects import caveats_of
 from posterity.ledger import Ledger
@@ -191,12 +190,8 @@ class _Page:
             self._name("A student: one network in the place of a posterior")
             columns = columns_of_student(value, source.provenance)
             add("the student", verbs.student(value, columns))
-        elif isinstance(source.posterior, Ledger | Distribution):
-            self._posterior(source, source.posterior, add)
         else:
-            raise UsageError(
-                found=f"a {source.kind} without a posterior", expected="a result with one"
-            )
+            self._posterior(source, source.posterior, add)
         state = source.provenance.get("status")
         if state:
             self.short.append(f"When it was written: {state}.")
