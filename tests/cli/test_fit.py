@@ -366,7 +366,7 @@ WRONG = [
     (LOGISTIC + "--columns age --without sex", 2, "columns and without"),
     (LOGISTIC, 5, "columns of texts: 'sex'; --category sex=female,male; --without sex"),
     (LOGISTIC + "--category sex=female,other", 5, "'male'; column 'sex'; levels"),
-    (LOGISTIC + "--category sex=female", 2, "--category sex=female"),
+    (LOGISTIC + "--category sex=female", 2, "sex=('female',); two different texts"),
     (LOGISTIC + "--without sex --center sex=1", 2, "--center; 'sex'"),
     (LOGISTIC + "--without sex --scale age=0", 2, "--scale age = 0; positive"),
     (LOGISTIC + "--without sex --scale age=x", 2, "'x'"),

@@ -264,7 +264,7 @@ def _levels(cells: Cells, name: str, levels: Sequence[str], own: Sequence[str]) 
     """Return positions of a column's texts among its levels, by this table's names of them."""
     if len({*own}) != len(levels):
         raise UsageError(
-            found=f"{len(own)} levels in --category {name}",
+            found=f"the levels {some(own)} in --category {name}",
             expected=f"the table's own text for each of {some(levels)}, in this order",
         )
     place = {as_level(text): index for index, text in enumerate(own)}
