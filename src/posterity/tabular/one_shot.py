@@ -198,7 +198,8 @@ def silent_in(ledger: Ledger, sites: Mapping[str, Mapping[str, Any]]) -> tuple[s
         factors: Any = {site: ledger.factor(site) for site in ledger.sites}
         own = {site: factor.coefficients for site, factor in factors.items()}
         ledger = Ledger(prior.coefficients).extend(own, independent=True)
-    return expected_distance(ledger, sites).silent
+    proper = bool(np.all(ledger.total.is_proper()))
+    return expected_distance(ledger, sites).silent if proper else ()
 
 
 def without_estimates(silent: Sequence[str]) -> list[str]:
