@@ -102,4 +102,5 @@ def test_columns_that_differ_are_named_or_numbered():
     assert personal_of(["0"], ()) == [0]
     assert personal_of({"age": 0.5}, names) == {"age": 0.5}
     assert personal_of(None, names) is False
-    assert personal_of(["age", "3"], names) == ["age"]
+    with pytest.raises(UsageError, match="a column twice"):
+        personal_of(["age", "3"], names)

@@ -90,7 +90,7 @@ def arranged(
 
     Raises:
         StructureError: for a prior of another size or order, and columns that differ.
-        UsageError: for personal columns that are none.
+        UsageError: for personal columns that are none, or occur twice.
     """
     if recipe and recipe.own and given:
         recipe = dataclasses.replace(recipe, prior_sd={}, prior=prior_digest(prior))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.errors import StructureError, UsageError, within
-from posterity.families.names import order
+from posterity.families.names import order, some
 from posterity.runtime.text import typed
 from posterity.tabular.fitting import identifiers_of, prepared, records_of
 from posterity.tabular.options import no_coefficient
@@ -232,9 +232,9 @@ def _copies(designs: Mapping[str, Design]) -> Iterator[str]:
 
 def personal_of(columns: Columns, names: Sequence[str]) -> Any:
     """Return the argument ``personal`` of :func:`posterity.federate` by the ``names`` of
-    coefficients; by number, if they have none. A column of texts stands for those of its levels; of
-    one that occurs twice the last counts. Raises a UsageError for a column that is none of the
-    ``names``.
+    coefficients; by number, if they have none. A column of texts stands for those of its levels.
+
+    Raises a UsageError for a column that is none of the ``names``, or that occurs twice.
     """
     if columns is None or isinstance(columns, bool):
         return bool(columns)
@@ -247,6 +247,11 @@ def personal_of(columns: Columns, names: Sequence[str]) -> Any:
             own = list(names[place : place + 1]) if names else [place]
         if not own:
             raise no_coefficient(f"a column {column!r} in model.personal", names)
+        if chosen.keys() & {*own}:
+            raise UsageError(
+                found=f"a column twice in model.personal: {some(list(map(str, columns)))}",
+                expected="each column once, by its name or its number",
+            )
         chosen |= dict.fromkeys(own, given)
     if isinstance(columns, Mapping):
         return {name: columns[str(given)] for name, given in chosen.items()}
