@@ -107,9 +107,7 @@ class Agreement:
         model = model if isinstance(model, Model) else FunctionModel(model)
         strata = None
         if own and personal is not False:
-            raise UsageError(
-                found="personal= and own=", expected="one of them", fix="Leave one of them out."
-            )
+            raise UsageError(found="personal= and own=", expected="one of them")
         if own:
             WITH_OWN.check(model=model)
             classes = model.classes if isinstance(model, MultinomialRegression) else None

@@ -127,7 +127,6 @@ def forget(
             found=f"sweeps={sweeps}, restart={restart} for "
             + ("a ledger" if isinstance(source, Ledger) else "a run that forgets exactly"),
             expected="refinement only in runs of models that are not conjugate",
-            fix="Leave these arguments out.",
         )
     if isinstance(source, Ledger):
         return _from_ledger(source, sites)

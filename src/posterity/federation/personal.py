@@ -87,8 +87,7 @@ class SitePosterior:
         if not isinstance(self.model, PersonalRegression):
             raise UsageError(
                 found=f"a prediction asked of {type(self.model).__name__}",
-                expected="a regression",
-                fix="Ask for `log_predictive`, or average over draws of `posterior`.",
+                expected="a regression; of others `log_predictive`, or draws of `posterior`",
             )
         x = array(x, self._columns, "the inputs")
         self.model.check((x, np.zeros(len(x)) if x.ndim else x))
@@ -96,8 +95,7 @@ class SitePosterior:
         if x.shape[1] != z["coefficients"].shape[-1]:
             raise StructureError(
                 found=f"x of shape {x.shape} for {z['coefficients'].shape[-1]} coefficients",
-                expected="a column for each",
-                fix="Give the columns that the sites' records have.",
+                expected="a column for each, as the sites' records have",
             )
         return self._by_draws(self.model.predict, x).mean(0)
 
@@ -146,8 +144,7 @@ def check_personal(model: Model) -> None:
     if not isinstance(model, PersonalModel):
         raise UsageError(
             found=f"a site's own parameters asked of {type(model).__name__}",
-            expected="a model in which sites have some",
-            fix="Federate a regression with `personal=True`, or a PersonalModel.",
+            expected="a regression with `personal=True`, or a PersonalModel, where sites have some",
         )
 
 

@@ -102,9 +102,8 @@ class Run(Position):
         check_personal(self.agreement.model)
         if self.state.is_forgotten(name):
             found = f"site {name!r}, which was forgotten"
-            expected = f"one of {list(self.sites)}"
-            fix = "Ask for `new_site()`, or `readmit` it first."
-            raise LedgerError(found=found, expected=expected, fix=fix)
+            expected = f"one of {list(self.sites)}; or `new_site()`, or to `readmit` it first"
+            raise LedgerError(found=found, expected=expected)
         shared = self.population.law
         model = self.agreement.model
         own: Any = self.federation.demand(DescribeOwn(name, shared, **self.state.place))
@@ -310,7 +309,6 @@ class Run(Position):
             raise LedgerError(
                 found=f"a ledger of sites {sorted(ledger.entries)} with {what}",
                 expected=f"the federation's prior, and sites among {list(self.agreement.sites)}",
-                fix="Set the federation up with the prior and the sites that made the ledger.",
             )
         return self._restarted_at(self.state.with_entries(ledger.entries))
 
@@ -390,6 +388,4 @@ class Run(Position):
     def _check_known(self, site: str) -> None:
         known = self.agreement.members
         if site not in known:
-            expected = f"one of {list(known)}"
-            fix = "Check the name of the site."
-            Constraint(expected, known.__contains__, LedgerError, fix).check(site=site)
+            raise LedgerError(found=f"site {site!r}", expected=f"one of {list(known)}")

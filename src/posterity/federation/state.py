@@ -106,11 +106,8 @@ class State:
         for site in sites:
             entry = self.entries.get(site, Entry(0, 0, self.prior.zero()))
             if entry.factor is None or site in left:
-                raise LedgerError(
-                    found=f"site {site!r}, which is forgotten already",
-                    expected="a site that contributes, named once",
-                    fix="Nothing is left to take out.",
-                )
+                found = f"site {site!r}, which is forgotten already"
+                raise LedgerError(found=found, expected="a site that contributes, named once")
             leaving.append(entry.factor)
             left[site] = entry._replace(factor=None, independent=False)
         others = tuple(site for site in self.leaving if site not in sites)
@@ -126,7 +123,6 @@ class State:
             raise LedgerError(
                 found=f"site {site!r}, which was not forgotten",
                 expected=f"one of {[s for s in self.entries if self.is_forgotten(s)]}",
-                fix="Only a forgotten site can be readmitted.",
             )
         entry = self._nothing(self.entries[site].epoch + 1, 0)
         return dataclasses.replace(self, entries=self.entries | {site: entry})
