@@ -27,13 +27,14 @@ from posterity.inference import ClosedForm
 from posterity.models import (
     HiddenMarkovModel,
     Records,
+    hidden_markov,
     label,
     log_predictive,
     marginals,
     padded,
 )
 from posterity.models.chains import Potentials, best_path, expected_counts, log_normalizer
-from posterity.models.hidden_markov import check_emissions, counted
+from posterity.models.hidden_markov import counted
 
 MODEL = HiddenMarkovModel()
 BOUND = jax.jit(MODEL.expected_log_likelihood)
@@ -300,7 +301,7 @@ def test_counts_are_what_it_adds() -> None:
 
 
 def test_what_does_not_say_what_it_emits_is_refused() -> None:
-    check_emissions(RATES)
+    hidden_markov.EMISSIONS.check(emissions=RATES)
     assert not RATES.emits_symbols and Dirichlet.emits_symbols
     with pytest.raises(StructureError, match="Emitting"):
-        check_emissions(Gamma.from_standard(1.0, 1.0))
+        hidden_markov.EMISSIONS.check(emissions=Gamma.from_standard(1.0, 1.0))

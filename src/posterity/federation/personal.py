@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
+from posterity.arguments import check_shape
 from posterity.arrays.tree import taken
 from posterity.arrays.typing import Float
-from posterity.errors import StructureError, UsageError
+from posterity.errors import UsageError
 from posterity.families import ExponentialFamily, Gaussian, Mixture
 from posterity.families.names import names_of, with_names
 from posterity.inference.expectation_propagation import in_float64
@@ -92,11 +93,7 @@ class SitePosterior:
         x = array(x, self._columns, "the inputs")
         self.model.check((x, np.zeros(len(x)) if x.ndim else x))
         z = self._shared_draws
-        if x.shape[1] != z["coefficients"].shape[-1]:
-            raise StructureError(
-                found=f"x of shape {x.shape} for {z['coefficients'].shape[-1]} coefficients",
-                expected="a column for each, as the sites' records have",
-            )
+        check_shape("x", x, None, z["coefficients"].shape[-1])
         return self._by_draws(self.model.predict, x).mean(0)
 
     @property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from posterity.arguments import NATURAL, POSITIVE, Constraint, one_of
-from posterity.errors import LedgerError, PosterityError, SiteError
+from posterity.errors import LedgerError, PosterityError
 from posterity.families.names import posterior_line
 from posterity.federation.gossip import Gossip, OverGraph, token_of
 from posterity.federation.keys import step_key
@@ -221,9 +221,7 @@ class Run(Position):
         try:
             with self._kept():
                 ended = Descent(self.federation, self.state, JOINT, begun).end(self.tolerance)
-        except SiteError:
-            if self.agreement.on_error == "raise":
-                raise
+        except self.agreement.skipped:
             return self
         return self._with(ended.state, self.agreement.sites) if ended.asked > 1 else self
 

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from posterity import families, graphs, models
-from posterity.arguments import FINITE, POSITIVE, Constraint
+from posterity.arguments import FINITE, POSITIVE, Constraint, check_shape
 from posterity.arrays.keys import of_jax
 from posterity.arrays.typing import KeyArray
-from posterity.errors import PosterityError, StructureError, UsageError
+from posterity.errors import PosterityError, UsageError
 from posterity.families import ExponentialFamily, Gaussian
 from posterity.families.layers import Layers
 from posterity.federation.gossip import Gossip
@@ -231,11 +231,7 @@ def _perceptron(
 ) -> models.NeuralNetwork:
     """Return a perceptron with tanh units, for the inputs of the first site that has any."""
     x = next((own[0] for own in data.values() if isinstance(own, tuple)), np.zeros((0, 1)))
-    if x.ndim != 2:
-        raise StructureError(
-            found=f"inputs x of shape {x.shape}",
-            expected="x of shape (n, d), as the layers of a network of this kind need",
-        )
+    check_shape("inputs x of such a network", x, None, None)
     tanh = jax.numpy.tanh
     perceptron = eqx.nn.MLP(x.shape[1], outputs, width, depth, activation=tanh, key=of_jax(key))
     return models.NeuralNetwork.from_equinox(perceptron, **options)

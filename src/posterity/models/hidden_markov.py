@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from posterity.arguments import COUNT
+from posterity.arguments import COUNT, Constraint
 from posterity.arrays.typing import ArrayLike, Float, Int, KeyArray, PyTree, Real
 from posterity.errors import ParameterError, StructureError
-from posterity.families import Dirichlet, ExponentialFamily, HiddenMarkov, Plate, at_rest
+from posterity.families import Dirichlet, HiddenMarkov, Plate, at_rest
 from posterity.families.checks import check_proper
 from posterity.families.emitting import Emitting
 from posterity.families.gaussian import LOG_2PI, log_normal
@@ -23,6 +23,12 @@ from posterity.runtime.programs import jitted
 
 OVER: Any = (Potentials(None, None, 0), 0)  # pyright: ignore[reportArgumentType]
 """Mapped axes of chains that share initial and transition potentials, and of their lengths."""
+EMISSIONS = Constraint(
+    "NormalWishart or NormalGamma for vectors, Dirichlet for symbols, or your own kind of "
+    "posterity.families.emitting.Emitting",
+    lambda members: isinstance(members, Emitting),
+    StructureError,
+)
 _marginals = jitted(lambda *chains: jax.vmap(expected_counts, OVER)(*chains)[1].observed)
 
 
@@ -162,16 +168,6 @@ def potentials(q: HiddenMarkov, x: Real) -> Potentials:
     return Potentials(logs(initial), logs(rows.members), observed)  # pyright: ignore
 
 
-def check_emissions(members: ExponentialFamily) -> None:
-    """Raise a StructureError unless the members define emissions."""
-    if not isinstance(members, Emitting):
-        raise StructureError(
-            found=f"emissions {members!r}",
-            expected="NormalWishart or NormalGamma for vectors, Dirichlet for symbols, or your own "
-            "kind of posterity.families.emitting.Emitting",
-        )
-
-
 def _emitted(z: PyTree, x: Real) -> Float[Real, "*shape k"]:
     """Return ``log p(x | state)`` for an event of the emissions; its first axis counts states."""
     if not isinstance(z, tuple):
@@ -261,7 +257,7 @@ def _prepared(
         raise StructureError(found=repr(posterior), expected="one HiddenMarkov")
     check_proper(posterior, "the posterior")
     members: Any = posterior.emissions.members  # pyright: ignore
-    check_emissions(members)
+    EMISSIONS.check(emissions=members)
     x, lengths = padded(sequences)
     symbols = members.emits_symbols
     size = members.own_size
