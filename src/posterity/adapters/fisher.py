@@ -24,7 +24,7 @@ from scipy.special import log_softmax, softmax
 
 from posterity.adapters.laplace import check_mode
 from posterity.adapters.shared import Laws, numbers
-from posterity.arguments import POSITIVE, one_of
+from posterity.arguments import POSITIVE, Constraint, one_of
 from posterity.arrays.typing import KeyArray, Shape
 from posterity.errors import ConvergenceWarning, StructureError, UsageError
 from posterity.families import DiagonalGaussian, Distribution, Gaussian, Product
@@ -40,6 +40,7 @@ MODEL = "model"
 EMPIRICAL = "empirical"
 MEAN = "mean"
 VARIANCE = "variance"
+NOISELESS = Constraint("None for a classification, as labels have no noise", lambda it: it is None)
 UNTRAINED = (
     "Pass the data and the prior_precision that it was trained with (with a weight decay of w "
     "beside the mean cross entropy of n records n w, beside the mean squared error "
@@ -129,12 +130,8 @@ class Task:
         one_of(DIAGONAL, FULL).check(curvature=self.curvature)
         one_of(MODEL, EMPIRICAL).check(fisher=self.fisher)
         POSITIVE.check(prior_precision=self.prior_precision)
-        POSITIVE.or_none().check(noise_variance=self.noise_variance)
-        if self.noise_variance is not None and self.likelihood == CLASSIFICATION:
-            raise UsageError(
-                found=f"noise_variance={self.noise_variance!r} of a classification",
-                expected="none, since labels have none",
-            )
+        noise = POSITIVE.or_none() if self.likelihood == REGRESSION else NOISELESS
+        noise.check(noise_variance=self.noise_variance)
 
     def tensors(self, names: Iterable[str]) -> list[str]:
         """Return the names of all tensors, or of those that ``only`` selects."""
@@ -176,10 +173,10 @@ def laws(
     Raises:
         StructureError: for outputs and labels of other shapes, outputs that are probabilities
             instead of logits, and a full covariance of too many weights.
-        ParameterError: for NaN, infinity and labels that are no classes, and for weights more than one posterior standard
-            deviation (root mean square over weights) from the mode of these data and the prior.
-            Beyond a tenth, and for a network that predicts these data no better than a constant,
-            there is a ``ConvergenceWarning``.
+        ParameterError: for NaN and infinity, labels that are no classes, and weights more than one
+            posterior standard deviation (root mean square over weights) from the mode of these data
+            and the prior. Beyond a tenth, and for a network that predicts these data no better than
+            a constant, there is a ``ConvergenceWarning``.
     """
     size = sum(tensor.size for tensor in tensors.values())
     full = task.curvature == FULL

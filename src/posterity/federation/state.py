@@ -10,6 +10,8 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
+import numpy as np
+
 from posterity.arrays.tree import identical
 from posterity.arrays.tree_sums import TreeSum
 from posterity.arrays.typing import KeyArray
@@ -329,11 +331,18 @@ def leave(agreed: Agreement, state: State, *sites: str) -> State:
     remaining posterior is improper, or the model's expectations under it are infinite.
     """
     left = state.without(*sites)
-    if not agreed.admits(left.posterior):
+    check_left(agreed.admits(left.posterior), sites)
+    return left
+
+
+def check_left(proper: Any, sites: Iterable[str]) -> None:
+    """Raise a ParameterError unless what is left without these sites is a distribution."""
+    if not np.all(proper):
         raise ParameterError(
             found=f"an improper posterior without {', '.join(map(repr, sites))}",
             expected="factors of the sites that stay that, with the prior, are a distribution",
-            fix="These were fitted together with the factors of the sites that leave. Use `forget` "
-            "with restart=True, which trains them anew; nothing was changed.",
+            fix="These were fitted together with the factors of the sites that leave. Forget with "
+            "restart=True, which trains them anew, or in a run of the sites that stay (--config "
+            "FILE, with their tables in [sites] and like = LEDGER in [data]), or fuse their own "
+            "fits; nothing was changed.",
         )
-    return left

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from posterity.arguments import COUNT, Constraint
+from posterity.arguments import COUNT, Constraint, at_least
 from posterity.arrays.typing import ArrayLike, Float, Int, KeyArray, PyTree, Real
 from posterity.errors import ParameterError, StructureError
 from posterity.families import Dirichlet, HiddenMarkov, Plate, at_rest
@@ -23,6 +23,11 @@ from posterity.runtime.programs import jitted
 
 OVER: Any = (Potentials(None, None, 0), 0)  # pyright: ignore[reportArgumentType]
 """Mapped axes of chains that share initial and transition potentials, and of their lengths."""
+ONE = Constraint(
+    "one HiddenMarkov",
+    lambda law: isinstance(law, HiddenMarkov) and not law.batch_shape,
+    StructureError,
+)
 EMISSIONS = Constraint(
     "NormalWishart or NormalGamma for vectors, Dirichlet for symbols, or your own kind of "
     "posterity.families.emitting.Emitting",
@@ -44,6 +49,7 @@ def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[n
         ``x`` (n, length, d) or (n, length), and the lengths (n,).
 
     Raises:
+        UsageError: for a ``length`` below that of a sequence.
         StructureError: if there is no sequence, an empty one, one that is no array of numbers, such
             as a data frame, whose names of columns are not known, or dimensions differ.
         ParameterError: for NaN, infinity, or symbols that are not whole numbers from zero.
@@ -65,10 +71,7 @@ def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[n
     if length is None:
         step = 16 if longest < 64 else 64
         length = -(-longest // step) * step
-    if length < longest:
-        raise StructureError(
-            found=f"length={length} for a sequence of {longest} steps", expected="room for it"
-        )
+    at_least(longest).check(length=length)
     x = np.zeros((len(rows), length, *rows[0].shape[1:]), rows[0].dtype)
     for row, own in zip(x, rows, strict=True):
         row[: len(own)] = own
@@ -253,8 +256,7 @@ def _likelihoods(draws: PyTree, data: tuple[Real, Real]) -> Real:
 def _prepared(
     posterior: Any, sequences: Sequence[Any]
 ) -> tuple[HiddenMarkov, np.ndarray, np.ndarray]:
-    if not isinstance(posterior, HiddenMarkov) or posterior.batch_shape:
-        raise StructureError(found=repr(posterior), expected="one HiddenMarkov")
+    ONE.check(posterior=posterior)
     check_proper(posterior, "the posterior")
     members: Any = posterior.emissions.members  # pyright: ignore
     EMISSIONS.check(emissions=members)
