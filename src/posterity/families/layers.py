@@ -187,7 +187,7 @@ class Layers:
         """
         if len(sizes) < 2:
             raise UsageError(
-                found=f"sizes {sizes}", expected="two numbers or more: dense(4, 16, 3)"
+                found=f"sizes {sizes}", expected="two numbers or more, as Layers.dense(4, 16, 3)"
             )
         # NumPy integers are converted, as they cannot be saved to files.
         whole: list[Any] = [int(size) if isinstance(size, np.integer) else size for size in sizes]
