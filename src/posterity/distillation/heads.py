@@ -213,7 +213,7 @@ class Head:
         (array([[0.5, 0.5]]), array([0.693]), array([9.e-05]))
         """
         outputs = np.asarray(outputs, np.float64)
-        check_shape(f"outputs of {self}", outputs, None, self.size)
+        check_shape("outputs", outputs, None, self.size)
         if self.likelihood != "gaussian":
             log_q, log_s = self._logs(outputs)
             plain = Prediction.of_classes(log_q, likelihood=self.likelihood)
