@@ -134,9 +134,10 @@ def unsupported(found: object, expected: str, fix: str = "") -> UsageError:
 
 def check_fitted(model: object, *attributes: str) -> None:
     """Raise a UsageError if a model lacks an attribute that its ``fit`` sets."""
-    if not all(hasattr(model, name) for name in attributes):
-        found = f"a {type(model).__name__} that is not fitted, or has no prior"
-        raise UsageError(found=found, expected=f"a fitted model, with {list(attributes)}")
+    lacking = [name for name in attributes if not hasattr(model, name)]
+    if lacking:
+        found = f"a {type(model).__name__} that is not fitted: it has no {lacking[0]}"
+        raise UsageError(found=found, expected="a fitted model")
 
 
 def check_undetermined(parameters: Collection[str], determined: Iterable[str]) -> None:

@@ -121,10 +121,10 @@ class Letter:
             plain = head.pop("body")
             is_read = head["schema"] == SCHEMA
             fields = HEAD if is_read else ALWAYS
-            wrong = any(type(head[field]) is not HEAD[field] for field in fields)
-            numbers = [head[field] for field in fields if HEAD[field] is int]
-            bounded = wrong or all(0 <= number < MOST_EPOCHS for number in numbers)
-            if wrong or not bounded or not VERSION.fullmatch(head["release"]):
+            typed = all(type(head[field]) is HEAD[field] for field in fields)
+            numbers = [head[field] for field in fields if type(head[field]) is int]
+            bounded = all(0 <= number < MOST_EPOCHS for number in numbers)
+            if not (typed and bounded and VERSION.fullmatch(head["release"])):
                 raise ValueError("a head with other fields, or with a number out of bounds")
             if not is_read:
                 return cls(**{f: head[f] for f in ALWAYS}, highest=0, gone=(), body=str(kind))

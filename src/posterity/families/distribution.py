@@ -362,6 +362,8 @@ def fitted(shape: PyTree, z: PyTree, law: Distribution | None = None) -> Any:
 
 
 def unsaid(law: Distribution, what: str, lacking: str) -> UsageError:
-    """Return the error of a law that does not say ``what``, as its class is ``lacking`` it."""
+    """Return the error of a law that does not say ``what``, for which its class has to have what
+    is ``lacking``.
+    """
     found = f"a {type(law).__name__}, which does not say {what}"
     return UsageError(found=found, expected=f"a law whose class has {lacking}")

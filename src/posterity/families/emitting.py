@@ -106,6 +106,6 @@ def check_exchangeable(fair: bool, prior: Any) -> None:
     if not fair:
         raise StructureError(
             found=f"a prior that tells components apart: {prior}",
-            expected="equal concentrations (of states of all moves, of staying, and of the start), "
-            "or sticks with a = 1 and one b",
+            expected="equal concentrations, or sticks with a = 1 and one b; of states one "
+            "concentration of all moves, one of staying, and one of the start",
         )

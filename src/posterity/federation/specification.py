@@ -231,7 +231,7 @@ def _perceptron(
 ) -> models.NeuralNetwork:
     """Return a perceptron with tanh units, for the inputs of the first site that has any."""
     x = next((own[0] for own in data.values() if isinstance(own, tuple)), np.zeros((0, 1)))
-    check_shape("inputs x of such a network", x, None, None)
+    check_shape("inputs x of a perceptron", x, None, None)
     tanh = jax.numpy.tanh
     perceptron = eqx.nn.MLP(x.shape[1], outputs, width, depth, activation=tanh, key=of_jax(key))
     return models.NeuralNetwork.from_equinox(perceptron, **options)

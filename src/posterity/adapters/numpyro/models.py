@@ -202,7 +202,7 @@ def joint(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Model:
         part = site["type"] == "plate" and len(site["value"]) < site["args"][0]
         if part or site["type"] == "param":
             raise UsageError(
-                found=f"the {'part of a plate' if part else 'parameter'} {name!r} in the model",
+                found=f"{'part of the plate' if part else 'the parameter'} {name!r} in the model",
                 expected="latent sites and plates over all data, with one density for all calls",
                 fix="Leave subsample_size out; for minibatches use posterity.pursuit.Joint. Give a "
                 "parameter a prior, or fix it by numpyro.handlers.substitute.",

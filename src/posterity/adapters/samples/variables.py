@@ -142,7 +142,7 @@ def on(own: Variable, support: Any) -> Variable:
         values = (values + np.swapaxes(values, -1, -2)) / 2
     made = support(own.shape)
     inside = made.holds(namespace(values), values)
-    check_inside(inside, values, f"draws of {called!r} outside of the support", support.name)
+    check_inside(inside, values, f"a draw of {called!r} outside of the support", support.name)
     return dataclasses.replace(own, values=values, support=made)
 
 

@@ -160,7 +160,7 @@ class GaussianMechanism:
     def clipped(self, contributions: ArrayLike) -> Float[np.ndarray, "n dim"]:
         """Return the clipped contributions, in coordinates where lengths are Euclidean."""
         rows = np.asarray(contributions, np.float64)
-        check_shape("a row for each unit of privacy", rows, None, self.reference.dimension)
+        check_shape("contributions, a row a unit of privacy,", rows, None, self.reference.dimension)
         with np.errstate(over="ignore", invalid="ignore"):
             rows = rows @ self.root
         fix = "Find the records that cause them, without revealing which."
