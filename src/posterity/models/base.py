@@ -155,7 +155,7 @@ def weighted(values: PyTree, records: Records) -> Float[Real, ""]:
     """Return the sum of log likelihoods (n,) times the records' weights; a StructureError unless
     there is one real number per record.
     """
-    check_shape("log likelihoods, one a record,", values, *np.shape(records.weights))
+    check_shape("log likelihoods, one number a record,", values, *np.shape(records.weights))
     kind = getattr(values, "dtype", None)
     if kind is not None and kind.kind in "biuc":
         raise StructureError(
