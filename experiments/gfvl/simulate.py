@@ -88,7 +88,7 @@ def simulate(
     network = graph if isinstance(graph, Network) else Network.from_graph(graph)
     run = start(sites, model, prior, update=update, weights=weights)
     COUNT.check(visits=visits, repetitions=repetitions, every=every)
-    check_sites(network.names, run.agreement.sites, "nodes for")
+    check_sites(network.names, run.agreement.sites)
     walk_key, update_key = jax.random.split(of_jax(first_key() if key is None else key))
     length = {"hops": visits - 1, "repetitions": repetitions}
     walked = positions(network, walk or MetropolisHastings(), **length, start=first, key=walk_key)

@@ -19,7 +19,7 @@ import scipy
 from posterity.errors import ConvergenceWarning
 from posterity.families import Dirichlet, ExponentialFamily, HiddenMarkov, Plate, at_rest
 from posterity.ledger import Ledger
-from posterity.models.hidden_markov import check_emissions, counted, padded
+from posterity.models.hidden_markov import EMISSIONS, counted, padded
 from posterity.models.records import Records
 
 Array = np.ndarray
@@ -64,7 +64,7 @@ def fit_sticky(
 
     Source: fox2011; johnson2014.
     """
-    check_emissions(emission)
+    EMISSIONS.check(emission=emission)
     options = {"states": states, "concentration": concentration, "stay": stay, "initial": 1.0}
     prior = HiddenMarkov.prior(at_rest(emission), **options)
     sticks = Sticks(float(concentration), float(stay), float(top))

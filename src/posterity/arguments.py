@@ -6,7 +6,7 @@ from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
 
-from posterity.errors import PosterityError, UsageError
+from posterity.errors import PosterityError, StructureError, UsageError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +61,15 @@ def one_of(*choices: str) -> Constraint:
     """Return the constraint that a value is one of these words."""
     *others, last = map(repr, choices)
     return Constraint(f"{', '.join(others)} or {last}", lambda word: word in choices)
+
+
+def check_shape(what: str, array: Any, *axes: int | None) -> None:
+    """Raise a StructureError unless an array has these axes, of which None has any length."""
+    shape = tuple(getattr(array, "shape", ()))
+    pairs = zip(axes, shape, strict=False)
+    if len(shape) != len(axes) or any(size not in (None, own) for size, own in pairs):
+        wanted = ", ".join("any" if size is None else str(size) for size in axes)
+        raise StructureError(found=f"{what} of shape {shape}", expected=f"shape ({wanted})")
 
 
 COUNT = at_least(1)

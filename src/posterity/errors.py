@@ -17,6 +17,7 @@ class PosterityError(Exception):
     """
 
     exit_code: ClassVar[int] = 1
+    parts: ClassVar[tuple[str, ...]] = ("found", "expected", "fix")
 
     def __init__(self, *, found: str, expected: str, fix: str = ""):
         super().__init__(f"found {found}; expected {expected}. {fix}".rstrip())
@@ -31,12 +32,12 @@ class PosterityError(Exception):
 
     @classmethod
     def check(cls, *rules: tuple[Any, ...]) -> None:
-        """Raise the error of the first rule that is broken. A rule is whether it is broken, what
-        was then found, what is expected and, unless that says it, what to do.
+        """Raise the error of the first rule that is broken. A rule is whether it is broken, and
+        then the first ``parts`` of the error: those that others have as their default may lack.
         """
         for broken, *sentences in rules:
             if broken:
-                raise cls(**dict(zip(("found", "expected", "fix"), sentences, strict=False)))
+                raise cls(**dict(zip(cls.parts, sentences, strict=False)))
 
     def at(self, place: str) -> "PosterityError":
         """Return the error with its place (a site, a block, a file) in the message."""

@@ -368,7 +368,7 @@ def test_bad_input_is_refused(monkeypatch: Any) -> None:
         fit(noise_variance=1.0)
     with pytest.raises(UsageError, match="likelihood='poisson'"):
         fit(likelihood="poisson")
-    with pytest.raises(StructureError, match="from 0 to 2"):
+    with pytest.raises(ParameterError, match="from 0 to 2"):
         fit(y=y + 3)
     with pytest.raises(StructureError, match="targets of the same n records"):
         fit(y=y[:5])

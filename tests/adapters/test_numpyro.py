@@ -266,7 +266,7 @@ def nothing() -> None:
         (interval, (), "site 'angle' on Interval.*Beta"),
         (improper, (), "from the model"),
         (learned, (), "the parameter 'm'"),
-        (minibatch, (Y,), "plate 'records', which draws 3 of 12.*posterity.pursuit.Joint"),
+        (minibatch, (Y,), "part of the plate 'records'.*posterity.pursuit.Joint"),
         (nothing, (), "without latent sites"),
         (every, (), "TypeError.*from the model"),
         (every, (X, {1, 2}), "cannot be hashed"),

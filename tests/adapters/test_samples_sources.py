@@ -104,9 +104,9 @@ def test_tables_that_are_refused() -> None:
         from_samples(whole.iloc[:-1])
     with pytest.raises(StructureError, match="0 rows"):
         from_samples(whole.iloc[:0])
-    with pytest.raises(UsageError, match="a different text for each column"):
+    with pytest.raises(StructureError, match="a name for each column"):
         from_samples(pd.DataFrame(MOMENTS))
-    with pytest.raises(UsageError, match="a different text for each column"):
+    with pytest.raises(StructureError, match="a name for each column"):
         from_samples(pd.DataFrame(MOMENTS, columns=["a", "a", "b"]))
 
 

@@ -312,11 +312,11 @@ def test_bad_input_is_refused(torch: Any) -> None:
         from_module(module, data, y, **CLASSES)
     with pytest.raises(StructureError, match="of shape tuple"):
         from_module(torch.nn.LSTM(2, 2), X, y, **CLASSES)
-    with pytest.raises(StructureError, match=r"labels of shape \(30, 3\)"):
+    with pytest.raises(StructureError, match=r"shape \(30, 3\); expected y of shape"):
         from_module(module, X, np.eye(3)[y], **CLASSES)
     with pytest.raises(StructureError, match="at least one record"):
         from_module(module, X[:0], y[:0], **CLASSES)
-    with pytest.raises(StructureError, match="from 0 to 2"):
+    with pytest.raises(ParameterError, match="from 0 to 2"):
         from_module(module, X, y + 3, **CLASSES)
     with pytest.raises(StructureError, match="like probabilities"):
         from_module(torch.nn.Sequential(module, torch.nn.Softmax(1)), X, y, **CLASSES)

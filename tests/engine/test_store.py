@@ -301,8 +301,7 @@ def test_foreign_and_damaged_files_are_refused(path):
     foreign = [b"", b"text", rng.bytes(5000), content[:100], content[:5000]]
     for bad in foreign:
         path.write_bytes(bad)
-        found = "is damaged" if bad else "is incomplete"
-        with pytest.raises(ArtifactError, match=f"{found}.*counts as lost"):
+        with pytest.raises(ArtifactError, match=r"is damaged.*counts as lost"):
             Store(path)
     for _ in range(60):  # a store is refused, or every bit that counts is as it was
         altered = bytearray(content)

@@ -190,7 +190,7 @@ MODEL, PRIOR, COINS = CONJUGATE["Beta"]
 REFUSED = {
     "a visit below 24": {"leave": Leave("elm", 24)},
     "'yew'": {"leave": Leave("yew", 1)},
-    "no nodes for sites": {"graph": ring(["ash"])},
+    "a site without a node": {"graph": ring(["ash"])},
     "a site with data": {"sites": dict.fromkeys(NAMES)},
 }
 

@@ -65,7 +65,7 @@ STARTS = {
     "NaN": ({"sites": {"a": np.array([1.0, np.nan])}}, ParameterError, "data of site 'a'"),
     "values": ({"sites": {"a": np.array([1.0, 0.5])}}, ParameterError, "data of site 'a'"),
     "shape": ({"sites": {"a": np.ones((2, 2))}}, StructureError, "data of site 'a'"),
-    "graph": ({"schedule": Gossip(ring(["b"]))}, StructureError, "no nodes for sites 'a'"),
+    "graph": ({"schedule": Gossip(ring(["b"]))}, StructureError, "a site without a node"),
     "start": ({"schedule": Gossip(ring(["a"]), start="yew")}, UsageError, "'yew'"),
     "speeds": ({"schedule": Asynchronous(speeds={"yew": 1.0})}, UsageError, "'yew'"),
     "logistic": ({"model": LogisticRegression(), "prior": PLANE, "sites": TABLE}, *MISFIT),

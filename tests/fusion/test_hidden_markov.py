@@ -190,7 +190,7 @@ def test_what_cannot_be_fused_is_refused() -> None:
         transitions=Plate(Dirichlet(np.triu(np.ones((3, 3))))),
     )
     odd = Ledger.of_site("odd", prior=lopsided, posterior=lopsided + SITES[0].factor("site-0"))
-    with pytest.raises(StructureError, match=r"tells states apart.*'odd'"):
+    with pytest.raises(StructureError, match=r"tells components apart.*'odd'"):
         fuse([odd, SITES[1]], rule="product")
     with pytest.raises(UsageError, match="share labels"):
         fuse(SITES, budget=100)

@@ -302,7 +302,7 @@ def test_a_users_own_support_joins_in() -> None:
     plate = unconstrained(Plate(Shifted.from_standard([1.0, 2.0], [1.0, 2.0])))
     z = plate.forward((np.zeros((4, 2)), None))
     np.testing.assert_array_equal(z[0], 2.0)
-    with pytest.raises(ParameterError, match=r"event \[0, 1\] that is 1.*above one"):
+    with pytest.raises(ParameterError, match=r"event, member \[0, 1\], that is 1.*above one"):
         plate.inverse((np.array([[3.0, 1.0]]), None))
 
 

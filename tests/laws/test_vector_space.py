@@ -110,6 +110,6 @@ def test_a_family_whose_author_does_not_say_tells_what_is_missing() -> None:
     class Silent(Gamma):
         standard = {}  # noqa: RUF012
 
-    for kind, says in ((Lacking, "properties .'mode'"), (Silent, "Give its class standard")):
+    for kind, says in ((Lacking, "properties .'mode'"), (Silent, "class has `standard`")):
         with pytest.raises(UsageError, match=says):
             kind(2.0, 1.0).standard_parameters()

@@ -84,7 +84,7 @@ WRONG: dict[str, tuple[Any, type[PosterityError], str]] = {
     "widths": (lambda: LENET.with_widths([3]), UsageError, "3 hidden layers"),
     "array": (
         lambda: Layers.dense(2, 1).ravel([{"kernel": np.ones((1, 2)), "bias": np.ones(1)}]),
-        StructureError, "kernel of shape",
+        StructureError, "kernel of layer 0 of shape",
     ),
 }  # fmt: skip
 

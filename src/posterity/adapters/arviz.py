@@ -15,9 +15,9 @@ import numpy as np
 from posterity.adapters.shared import library
 from posterity.arguments import COUNT
 from posterity.arrays.typing import KeyArray, Shape
-from posterity.errors import UsageError
 from posterity.families.checks import check_prior
 from posterity.families.distribution import Distribution
+from posterity.families.names import checked
 from posterity.families.transformed import Transformed
 from posterity.runtime.lazy import jax
 from posterity.runtime.programs import jitted
@@ -53,7 +53,7 @@ def to_arviz(
     Returns:
         An ``InferenceData``, or with ArviZ 1.0 and later a ``DataTree``, whose group ``posterior``
         holds the draws; each variable has shape (chains, draws, ...). Raises a UsageError for
-        anything but a single proper law, and for names that do not fit.
+        anything but a single proper law, and a StructureError for names that do not fit.
     """
     arviz = library("arviz", extra="arviz")
     COUNT.check(chains=chains, draws=draws)
@@ -80,12 +80,8 @@ def to_arviz(
             labelled = zip(dims[name], shape, axes, strict=False)
             coords |= {axis: list(own) for axis, size, own in labelled if len(own) == size}
     else:
-        shape = drawn.shape[2:] if isinstance(drawn, np.ndarray) else "of several blocks"
-        if shape != (len(names),) or len(set(names)) < len(names):
-            raise UsageError(
-                found=f"{len(names)} names, {len(set(names))} of them distinct, for events {shape}",
-                expected="a different name for each number of an event that is one vector",
-            )
+        vector = isinstance(drawn, np.ndarray) and drawn.ndim == 3
+        names = checked(names, drawn.shape[2] if vector else None, posterior)
         variables = {name: drawn[..., place] for place, name in enumerate(names)}
     if int(arviz.__version__.split(".")[0]) >= 1:
         return arviz.from_dict({"posterior": variables}, coords=coords, dims=dims)

@@ -23,12 +23,13 @@ from numpy.typing import ArrayLike
 from scipy.special import log_softmax, softmax
 
 from posterity.adapters.laplace import check_mode
-from posterity.adapters.shared import Laws, check_one, numbers
-from posterity.arguments import POSITIVE, one_of
+from posterity.adapters.shared import Laws, numbers
+from posterity.arguments import POSITIVE, Constraint, one_of
 from posterity.arrays.typing import KeyArray, Shape
 from posterity.errors import ConvergenceWarning, StructureError, UsageError
 from posterity.families import DiagonalGaussian, Distribution, Gaussian, Product
 from posterity.families.names import some
+from posterity.models.data import check_column, labels
 
 Array = np.ndarray
 CLASSIFICATION = "classification"
@@ -39,6 +40,7 @@ MODEL = "model"
 EMPIRICAL = "empirical"
 MEAN = "mean"
 VARIANCE = "variance"
+NOISELESS = Constraint("None for a classification, as labels have no noise", lambda it: it is None)
 UNTRAINED = (
     "Pass the data and the prior_precision that it was trained with (with a weight decay of w "
     "beside the mean cross entropy of n records n w, beside the mean squared error "
@@ -128,12 +130,8 @@ class Task:
         one_of(DIAGONAL, FULL).check(curvature=self.curvature)
         one_of(MODEL, EMPIRICAL).check(fisher=self.fisher)
         POSITIVE.check(prior_precision=self.prior_precision)
-        POSITIVE.or_none().check(noise_variance=self.noise_variance)
-        if self.noise_variance is not None and self.likelihood == CLASSIFICATION:
-            raise UsageError(
-                found=f"noise_variance={self.noise_variance!r} of a classification",
-                expected="none, since labels have none",
-            )
+        noise = POSITIVE.or_none() if self.likelihood == REGRESSION else NOISELESS
+        noise.check(noise_variance=self.noise_variance)
 
     def tensors(self, names: Iterable[str]) -> list[str]:
         """Return the names of all tensors, or of those that ``only`` selects."""
@@ -173,12 +171,12 @@ def laws(
     weights unless some are products.
 
     Raises:
-        StructureError: for outputs and labels that do not fit, outputs that are probabilities
+        StructureError: for outputs and labels of other shapes, outputs that are probabilities
             instead of logits, and a full covariance of too many weights.
-        ParameterError: for NaN and infinity, and for weights more than one posterior standard
-            deviation (root mean square over weights) from the mode of these data and the prior.
-            Beyond a tenth, and for a network that predicts these data no better than a constant,
-            there is a ``ConvergenceWarning``.
+        ParameterError: for NaN and infinity, labels that are no classes, and weights more than one
+            posterior standard deviation (root mean square over weights) from the mode of these data
+            and the prior. Beyond a tenth, and for a network that predicts these data no better than
+            a constant, there is a ``ConvergenceWarning``.
     """
     size = sum(tensor.size for tensor in tensors.values())
     full = task.curvature == FULL
@@ -252,12 +250,11 @@ def tensors_of(
         if not fits or block.event_shape != (math.prod(shapes[name]),):
             wrong.append(name)
     wrong = [name for name in names if name not in shapes] or wrong
-    if wrong or not names:
+    if wrong or not names or law.batch_shape:
         raise StructureError(
             found=f"{law!r} of tensors {some(names)}, of which {some(wrong)} do not fit",
-            expected=f"tensors among {some([f'{n} {shape}' for n, shape in shapes.items()])}",
+            expected=f"one law, of tensors {some([f'{n} {shape}' for n, shape in shapes.items()])}",
         )
-    check_one(law)
     values: Any
     part = "mean" if at == MEAN else "marginal_variance"
     if key is not None:
@@ -331,15 +328,9 @@ def _target(task: Task, outputs: Array, target: Array) -> tuple[Array, float]:
 def _labels(outputs: Array, target: Array) -> tuple[Array, bool]:
     """Return class numbers (n,), and whether logits predict them better than frequencies do."""
     classes = max(outputs.shape[1], 2)
-    shape = target.shape
     single = outputs.shape[1] == 1
-    target = target[:, 0] if shape == (len(target), 1) else target
-    numeric = target.ndim == 1 and target.dtype.kind in "biuf"
-    if not (numeric and np.isin(target, np.arange(classes)).all()):
-        raise StructureError(
-            found=f"labels of shape {shape} and type {target.dtype}, for {classes} classes",
-            expected=f"whole numbers (n,) from 0 to {classes - 1}",
-        )
+    target = target[:, 0] if target.shape == (len(target), 1) else target
+    check_column(target, labels(classes, "y of shape (n,)"))
     codes = target.astype(int)
     several = len(set(codes.tolist())) > 1
     sums = outputs.min() >= 0 and np.allclose(outputs.sum(1), 1, atol=1e-4) and len(outputs) > 1

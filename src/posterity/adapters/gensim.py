@@ -36,15 +36,11 @@ def to_ledger(model: Any, site: str) -> Ledger:
     ('ship', 'sea', 'moon')
     """
     if not isinstance(model, _lda_model()):
-        raise shared.unsupported(
-            model,
-            "a fitted gensim.models.LdaModel",
-            "Other topic models of gensim are no Dirichlet posteriors over topics.",
-        )
+        expected = "a fitted LdaModel: other models of gensim are no Dirichlet posteriors"
+        raise shared.unsupported(model, expected)
     if not model.state.numdocs:  # before any document, counts are random initial values
-        raise UsageError(
-            found="an LdaModel without documents", expected="one fitted, by corpus= or update()"
-        )
+        expected = "one fitted, by corpus= or update()"
+        raise UsageError(found="an LdaModel without documents", expected=expected)
     counts = np.asarray(model.state.sstats, dtype=np.float64)
     prior = np.broadcast_to(np.asarray(model.state.eta, dtype=np.float64), counts.shape)
     with shared.at_site(site):

@@ -12,13 +12,11 @@ import numpy as np
 
 from posterity import families
 from posterity.adapters import shared
-from posterity.adapters.plates import Gaussians
+from posterity.adapters.plates import Gaussians, conjugate
 from posterity.adapters.shared import library
-from posterity.errors import StructureError
 from posterity.ledger import Ledger
 
 Array = np.ndarray
-KINDS = ("full", "diag", "spherical")
 GAUSSIAN = ("means", "beta", "dof", "scale")
 """hmmlearn's names of the fields of :class:`Gaussians`."""
 DETERMINED = ("n_components", "n_features", "covariance_type")
@@ -42,17 +40,11 @@ def to_ledger(model: Any, site: str) -> Ledger:
     """
     gaussian, categorical = _models()
     if not isinstance(model, gaussian | categorical):
-        raise shared.unsupported(
-            model,
-            "a fitted VariationalGaussianHMM or VariationalCategoricalHMM",
-            "Other models of hmmlearn are point estimates: fit the variational ones.",
-        )
+        expected = "a fitted VariationalGaussianHMM or VariationalCategoricalHMM: others of "
+        raise shared.unsupported(model, expected + "hmmlearn are point estimates")
     shared.check_fitted(model, "startprob_posterior_", "transmat_")
-    if isinstance(model, gaussian) and model.covariance_type not in KINDS:
-        raise StructureError(
-            found=f"covariance_type={model.covariance_type!r}",
-            expected=f"one of {KINDS}, which have a conjugate posterior for each state",
-        )
+    if isinstance(model, gaussian):
+        conjugate("full", "diag", "spherical").check(covariance_type=model.covariance_type)
     with shared.at_site(site):
         prior = _law(model, "prior")
         posterior = _law(model, "posterior")

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from posterity.arguments import Constraint
 from posterity.arrays.linear_algebra import symmetric
 from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Float, Real
@@ -79,9 +80,15 @@ def shared_member(prior: Plate) -> ExponentialFamily:
     return prior.members[0]
 
 
+def conjugate(*kinds: str) -> Constraint:
+    """Return the constraint on a type of covariances, which is to be one of these ``kinds``."""
+    expected = f"one of {kinds}, which have a conjugate posterior for each component"
+    return Constraint(expected, lambda kind: kind in kinds, StructureError)
+
+
 def unequal(found: str, expected: str) -> StructureError:
     """Return the error for a prior that differs between components."""
-    fix = "Pass the posterior without its ledger; the estimator then has default priors."
+    fix = "Pass the posterior without its ledger; the estimator then has no prior."
     return StructureError(found=f"a prior {found}", expected=expected, fix=fix)
 
 

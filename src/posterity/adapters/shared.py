@@ -104,10 +104,9 @@ def prior_and_law(
         ParameterError: for NaN, infinity and improper laws.
     """
     prior, law = split(posterior)
-    if not fits(law):
+    if not fits(law) or law.batch_shape:
         result = repr(law) if isinstance(law, Distribution) else f"a {type(law).__name__}"
         raise StructureError(found=result, expected=expected, fix=fix)
-    check_one(law)
     check_proper(law, f"the posterior for {library}")
     return prior, at_rest(law)
 
@@ -127,7 +126,7 @@ def library(*modules: str, extra: str, package: str = "") -> Any:
         raise MissingExtraError.of(package or name, extra) from error
 
 
-def unsupported(found: object, expected: str, fix: str) -> UsageError:
+def unsupported(found: object, expected: str, fix: str = "") -> UsageError:
     """Return the error for an object that an adapter does not accept, with its type."""
     kind = found if isinstance(found, type) else type(found)
     return UsageError(found=f"{kind.__module__}.{kind.__qualname__}", expected=expected, fix=fix)
@@ -135,8 +134,9 @@ def unsupported(found: object, expected: str, fix: str) -> UsageError:
 
 def check_fitted(model: object, *attributes: str) -> None:
     """Raise a UsageError if a model lacks an attribute that its ``fit`` sets."""
-    if not all(hasattr(model, name) for name in attributes):
-        found = f"a {type(model).__name__} that is not fitted"
+    lacking = [name for name in attributes if not hasattr(model, name)]
+    if lacking:
+        found = f"a {type(model).__name__} that is not fitted: it has no {lacking[0]}"
         raise UsageError(found=found, expected="a fitted model")
 
 
@@ -146,14 +146,6 @@ def check_undetermined(parameters: Collection[str], determined: Iterable[str]) -
     if taken:
         expected = "only parameters that the posterior does not determine"
         raise UsageError(found=f"parameters {taken}", expected=expected)
-
-
-def check_one(law: Distribution) -> None:
-    """Raise a StructureError for a batch of laws."""
-    if law.batch_shape:
-        raise StructureError(
-            found=f"a batch of shape {law.batch_shape}", expected="one distribution"
-        )
 
 
 def numbers(values: object, what: str, *, names: Sequence[str] = ()) -> Array:

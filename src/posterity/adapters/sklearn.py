@@ -135,8 +135,8 @@ def to_estimator(
 
     Returns:
         An estimator like ``like``, a ``BayesianGaussianMixture`` or a
-        ``LatentDirichletAllocation``. For a plate without a ledger the priors are scikit-learn's
-        defaults, with the mixture's mean and covariance in place of the data's; bounds are NaN.
+        ``LatentDirichletAllocation``. From a plate without a ledger a mixture has no prior: it
+        predicts, and a new fit takes scikit-learn's default. Bounds are NaN.
 
     Raises:
         UsageError: for ``parameters`` that the posterior already determines.
@@ -178,9 +178,9 @@ def _laws(estimator: Any, data: shared.Data) -> shared.Laws:
     if isinstance(estimator, sklearn_plates.KNOWN):
         return sklearn_plates.laws(estimator, data)
     expected = "a fitted BayesianGaussianMixture, LatentDirichletAllocation, BayesianRidge, "
-    expected += "ARDRegression or LogisticRegression"
-    fix = "Others are point estimates, or without an adapter: build the family by hand."
-    raise shared.unsupported(estimator, expected, fix)
+    expected += "ARDRegression or LogisticRegression: others are point estimates, or without an "
+    expected += "adapter (build the family by hand)"
+    raise shared.unsupported(estimator, expected)
 
 
 def _library() -> Any:

@@ -25,7 +25,7 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, Stan
 from posterity.adapters import shared
 from posterity.adapters.laplace import of_covariance
 from posterity.adapters.sklearn_logistic import laplace, to_logistic
-from posterity.arguments import POSITIVE
+from posterity.arguments import POSITIVE, Constraint
 from posterity.errors import StructureError, UsageError
 from posterity.families import Gaussian
 from posterity.families.checks import check_proper
@@ -35,6 +35,16 @@ Array = np.ndarray
 INTERCEPT = "intercept"
 KNOWN = (BayesianRidge, ARDRegression, LogisticRegression)
 SCALERS = (StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler)
+SCALING = Constraint(
+    f"{', '.join(one.__name__ for one in SCALERS)} that clips nothing before the linear model, or "
+    "pipeline[-1] alone",
+    lambda step: isinstance(step, SCALERS) and not getattr(step, "clip", False),
+    StructureError,
+)
+UNNAMED = Constraint(
+    "None for a linear model, whose coefficients go by the columns it was fitted with",
+    lambda names: names is None,
+)
 AS_FITTED = "Pass x and y as they were given to fit, and sample_weight if there was one."
 
 
@@ -210,11 +220,7 @@ def _fitted(estimator: Any, data: shared.Data) -> Fitted:
     """Return the last model of a pipeline, or the estimator itself, and the scaling before it."""
     steps = _steps(estimator)
     model: Any = steps[-1] if steps else None
-    if data.names is not None:
-        raise UsageError(
-            found=f"names= for a {type(estimator).__name__}",
-            expected="none: coefficients go by the columns it was fitted with",
-        )
+    UNNAMED.check(names=data.names)
     if not isinstance(model, KNOWN) or isinstance(model, LogisticRegressionCV):
         fix = "Point estimates have no posterior: fit BayesianRidge, or OLS of statsmodels; of a "
         fix += "LogisticRegressionCV fit a LogisticRegression with the C that it chose."
@@ -246,12 +252,7 @@ def _steps(estimator: Any) -> list[Any]:
 
 
 def _scaling(step: Any) -> tuple[Any, Any]:
-    clips = " that clips" * bool(getattr(step, "clip", False))
-    if not isinstance(step, SCALERS) or clips:
-        raise StructureError(
-            found=f"a step {type(step).__name__}{clips} before the linear model",
-            expected=f"{', '.join(one.__name__ for one in SCALERS)}, or pipeline[-1] alone",
-        )
+    SCALING.check(step=step)
     shared.check_fitted(step, "n_features_in_", "scale_")
     own: Any = step
     shift = own.inverse_transform(np.zeros((1, own.n_features_in_)))[0]

@@ -16,11 +16,16 @@ from scipy.special import softmax
 from sklearn.utils.class_weight import compute_class_weight
 
 from posterity.adapters.laplace import check_mode, check_separation, of_covariance
+from posterity.arguments import Constraint
 from posterity.errors import StructureError, UsageError
 from posterity.families import Gaussian
 from posterity.families.names import order
 
 Array = np.ndarray
+CLASSES = Constraint(
+    "two different ones or more, in their order, the reference first",
+    lambda labels: len(labels) > 1 and labels == sorted(set(labels)),
+)
 
 
 def laplace(
@@ -129,11 +134,7 @@ def to_logistic(
     names = list(law.names)
     mean = np.asarray(law.mean, np.float64)
     labels = np.asarray([0, 1] if classes is None else classes)
-    if len(labels) < 2 or labels.tolist() != sorted(set(labels.tolist())):
-        raise UsageError(
-            found=f"classes={classes!r}",
-            expected="two different ones or more, the reference first",
-        )
+    CLASSES.check(classes=labels.tolist())
     single = len(labels) == 2
     groups = [""] if single else [f"{label}:" for label in labels[1:]]
     columns = [name.removeprefix(groups[0]) for name in names[: len(names) // len(groups)]]

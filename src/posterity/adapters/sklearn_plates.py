@@ -21,16 +21,21 @@ from sklearn.mixture._gaussian_mixture import _compute_precision_cholesky
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from posterity.adapters.plates import MEMBERS, Gaussians, shared_member, shared_value, unequal
+from posterity.adapters.plates import (
+    MEMBERS,
+    Gaussians,
+    conjugate,
+    shared_member,
+    shared_value,
+    unequal,
+)
 from posterity.adapters.shared import Data, Laws, at_site, check_fitted, check_undetermined
-from posterity.arrays.linear_algebra import outer
 from posterity.errors import StructureError
 from posterity.families import Beta, Dirichlet, Plate
 
 KNOWN = (BayesianGaussianMixture, LatentDirichletAllocation)
 PROCESS = "dirichlet_process"
 DISTRIBUTION = "dirichlet_distribution"
-KINDS = ("diag", "full")
 LIBRARY = "scikit-learn"
 PRIORS = (
     "weight_concentration_prior",
@@ -54,12 +59,8 @@ def to_plates(model: BayesianGaussianMixture | LatentDirichletAllocation) -> tup
         components = np.asarray(model.components_, np.float64)
         prior = np.full_like(components, model.topic_word_prior_)
         return Plate(Dirichlet.from_standard(prior)), Plate(Dirichlet.from_standard(components))
-    check_fitted(model, "means_")
-    if model.covariance_type not in KINDS:
-        raise StructureError(
-            found=f"a BayesianGaussianMixture with covariance_type={model.covariance_type!r}",
-            expected=f"one of {KINDS}, which have a conjugate posterior for each component",
-        )
+    check_fitted(model, "means_", "mean_prior_")
+    conjugate("diag", "full").check(covariance_type=model.covariance_type)
 
     def read(*names):
         return [np.asarray(getattr(model, f"{name}_"), np.float64) for name in names]
@@ -162,14 +163,6 @@ def _mixture(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> F
     )
     kind = model.covariance_type
     covariances = gaussians.covariance
-    shares = np.asarray(plate.mean_weights())
-    default = known
-    if prior is None:  # scikit-learn's defaults, with the mixture's moments for the data's
-        centre = shares @ mean
-        gap = mean - centre
-        spread = covariances + (outer(gap) if kind == "full" else gap**2)
-        around = np.tensordot(shares, spread, axes=1)
-        default = dict(zip(PRIORS, (1.0 / plate.size, centre, 1.0, size, around), strict=True))
     concentration = weights[0] if len(weights) == 1 else weights
     roots = _compute_precision_cholesky(covariances, kind)
     model._set_parameters((concentration, kappa, mean, nu, covariances, roots))
@@ -179,7 +172,7 @@ def _mixture(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> F
         "n_iter_": 0,
         "lower_bound_": float("nan"),
         "lower_bounds_": [],
-        **{f"{name}_": value for name, value in default.items()},
+        **{f"{name}_": value for name, value in known.items()},
     }
 
 

@@ -14,7 +14,7 @@ import optax
 from jax.typing import ArrayLike
 from jaxtyping import PyTree
 
-from posterity.arguments import COUNT, NATURAL, POSITIVE, Constraint
+from posterity.arguments import COUNT, NATURAL, POSITIVE, Constraint, check_shape
 from posterity.arrays import keys
 from posterity.arrays.tree import taken
 from posterity.artifact import loaded
@@ -27,7 +27,7 @@ from posterity.distillation.sampling.noise import KEY
 from posterity.distillation.scaling import Domain, Scaling
 from posterity.distillation.student import Student
 from posterity.distillation.teachers import WATCHED, Teacher, as_teacher
-from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
+from posterity.errors import ConvergenceWarning, ParameterError, UsageError
 from posterity.families import Distribution
 from posterity.families.layers import Layers
 from posterity.models import Model
@@ -276,11 +276,7 @@ def set_up(
         some = checked(inputs, rows, first)
         shape = some.shape[1:]
         probe = some[:: rows // PROBE] if probe is None else probe
-        if probe.shape[1:] != shape:
-            raise StructureError(
-                found=f"a probe of shape {probe.shape}",
-                expected=f"inputs of shape (n, {', '.join(map(str, shape))})",
-            )
+        check_shape("a probe", probe, None, *shape)
         columns = columns if shape == (len(columns),) else ()  # else names of other things
         strange = keys.of_numpy(last).permuted(some.reshape(rows, -1), axis=0)
         strange = strange[:strangers].reshape(-1, *shape)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from posterity.arguments import COUNT, FLAG, POSITIVE, Constraint, number_of
+from posterity.arguments import COUNT, FLAG, POSITIVE, Constraint, check_shape, number_of
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Float, Real
 from posterity.distillation.pytrees import Array, leaves
@@ -213,10 +213,7 @@ class Head:
         (array([[0.5, 0.5]]), array([0.693]), array([9.e-05]))
         """
         outputs = np.asarray(outputs, np.float64)
-        if outputs.ndim != 2 or outputs.shape[1] != self.size:
-            raise StructureError(
-                found=f"outputs of shape {outputs.shape}", expected=f"(n, {self.size}), of {self}"
-            )
+        check_shape("outputs", outputs, None, self.size)
         if self.likelihood != "gaussian":
             log_q, log_s = self._logs(outputs)
             plain = Prediction.of_classes(log_q, likelihood=self.likelihood)

@@ -295,14 +295,10 @@ def pixels(
 
 
 def checked(inputs: Inputs, n: int, key: jax.Array) -> np.ndarray:
-    """Draw ``n`` inputs of a law; a ParameterError unless they are finite, of shape (n, ...)."""
-    x = np.asarray(_sampled(inputs, n, key))
-    if not np.isfinite(x).all() or x.ndim < 2:
-        raise ParameterError(
-            found=f"generated inputs of shape {x.shape}, not all finite",
-            expected="finite numbers of shape (n, ...)",
-        )
-    return x
+    """Draw ``n`` inputs of a law; errors of :func:`real_numbers` unless they are finite, of shape
+    (n, ...).
+    """
+    return real_numbers(np.asarray(_sampled(inputs, n, key)), "generated inputs")
 
 
 @functools.partial(jitted, static_argnums=1)

@@ -18,7 +18,7 @@ from posterity.artifact.manifest import as_text
 from posterity.engine.refusal import Refusal
 from posterity.engine.signing import PublicKey
 from posterity.entries import check_names
-from posterity.errors import UsageError
+from posterity.errors import UsageError, within
 from posterity.families import ExponentialFamily
 from posterity.federation import Agreement, Gossip, step_key
 from posterity.federation.remaining import TOLERANCE
@@ -420,7 +420,5 @@ def _graph(
 
 
 def _key_of(text: str, place: str) -> PublicKey:
-    try:
+    with within(place):
         return PublicKey.of(text)
-    except Refusal as refusal:
-        raise refusal.at(place) from refusal

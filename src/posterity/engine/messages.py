@@ -121,18 +121,17 @@ class Letter:
             plain = head.pop("body")
             is_read = head["schema"] == SCHEMA
             fields = HEAD if is_read else ALWAYS
-            wrong = any(type(head[field]) is not HEAD[field] for field in fields)
-            if wrong or not VERSION.fullmatch(head["release"]):
-                raise ValueError("a head with other fields")
-            if any(HEAD[field] is int and not 0 <= head[field] < MOST_EPOCHS for field in fields):
-                raise ValueError("a number out of bounds")
+            typed = all(type(head[field]) is HEAD[field] for field in fields)
+            numbers = [head[field] for field in fields if type(head[field]) is int]
+            bounded = all(0 <= number < MOST_EPOCHS for number in numbers)
+            if not (typed and bounded and VERSION.fullmatch(head["release"])):
+                raise ValueError("a head with other fields, or with a number out of bounds")
             if not is_read:
                 return cls(**{f: head[f] for f in ALWAYS}, highest=0, gone=(), body=str(kind))
             head["gone"], head["seen"] = tuple(head["gone"]), tuple(head["seen"])
-            if [*map(type, head["seen"])] != [*map(type, NOTHING_SEEN)]:
-                raise ValueError("something else than starts, epoch and sequence number")
-            if list(head["gone"]) != sorted({*map(str, head["gone"])}):
-                raise ValueError("names that are not sorted")
+            seen = [*map(type, head["seen"])] == [*map(type, NOTHING_SEEN)]
+            if not seen or list(head["gone"]) != sorted({*map(str, head["gone"])}):
+                raise ValueError("other places, or names that are not sorted")
             letter = cls(**head, body=_body(kind, plain, body))
             if letter.to_bytes() == content:
                 return letter
@@ -171,10 +170,9 @@ def _body(kind: str, plain: dict[str, Any], content: bytes) -> Body:
         return _token(content)
     fields = {field.name: field.type for field in dataclasses.fields(_KINDS[kind])}
     body = _KINDS[kind](**plain, **({"content": content} if "content" in fields else {}))
-    if any(type(getattr(body, name)) is not of for name, of in fields.items()):
-        raise TypeError("values of another kind")
-    if isinstance(body, Question) and not 0 <= body.number < MOST_EPOCHS:
-        raise ValueError(f"question {body.number}")
+    wrong = any(type(getattr(body, name)) is not of for name, of in fields.items())
+    if wrong or (isinstance(body, Question) and not 0 <= body.number < MOST_EPOCHS):
+        raise ValueError(f"a {kind} with values of another kind")
     return body
 
 

@@ -140,11 +140,9 @@ def read(terms: Terms, envelope: bytes) -> Known:
         if claim not in FIELDS or predicate["terms"] != terms.digest:
             raise ValueError("other terms, or an unknown claim")
         kinds = {"terms": _is_text, "site": _is_text, **FIELDS[claim]}
-        if predicate.keys() != kinds.keys():
-            raise ValueError("other fields")
-        wrong = [name for name, value in predicate.items() if not kinds[name](value)]
-        if wrong:
-            raise ValueError(f"{wrong[0]} of another kind")
+        fits = predicate.keys() == kinds.keys()
+        if not fits or not all(kinds[name](value) for name, value in predicate.items()):
+            raise ValueError("other fields, or values of another kind")
         version_of, subjects_of = VERSIONS_AND_SUBJECTS[claim]
         site = predicate["site"]
         version = version_of(predicate)

@@ -30,8 +30,16 @@ Reason = Literal[
 
 
 DROP = "Drop it, and ask its sender for another."
-UNREADABLE = PosterityError, AttributeError, LookupError, RecursionError, TypeError, ValueError
-"""Errors that reading content of another form may raise."""
+UNREADABLE = (
+    PosterityError,
+    OSError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""Errors that reading content of another form, or a file that is not there, may raise."""
 RELEASE = "Open the store with the release that wrote it."
 
 
@@ -39,6 +47,8 @@ class Refusal(ArtifactError):
     """A message, envelope, proof or command that was refused and changed nothing. ``reason`` is the
     code in the site's log.
     """
+
+    parts = ("found", "expected", "reason", "fix")
 
     def __init__(self, *, found: str, expected: str, fix: str = DROP, reason: Reason = "schema"):
         super().__init__(found=found, expected=expected, fix=fix)
@@ -48,15 +58,6 @@ class Refusal(ArtifactError):
     def of(cls, found: str, expected: str, reason: Reason = "schema", fix: str = DROP) -> Self:
         """Make a refusal of received content, which is to be dropped unless ``fix`` differs."""
         return cls(found=found, expected=expected, fix=fix, reason=reason)
-
-    @classmethod
-    def check(cls, *rules: tuple[Any, ...]) -> None:
-        """Raise the refusal of the first rule that is broken: whether it is, and what :meth:`of`
-        takes.
-        """
-        for broken, *about in rules:
-            if broken:
-                raise cls.of(*about)
 
     def at(self, place: str) -> Self:
         kept: dict[str, Any] = {"expected": self.expected, "fix": self.fix, "reason": self.reason}

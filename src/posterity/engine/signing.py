@@ -93,12 +93,9 @@ class PrivateKey:
         fix = "Name this site's key file."
         name = f"private key {os.fspath(path)!r}"
         with reading(name, expected, fix):
-            try:
-                with open(path, "rb") as file:
-                    mode = os.fstat(file.fileno()).st_mode & 0o777
-                    content = file.read()
-            except OSError as error:
-                raise ValueError(error.strerror) from error
+            with open(path, "rb") as file:
+                mode = os.fstat(file.fileno()).st_mode & 0o777
+                content = file.read()
             if mode & 0o077:
                 fix = f"Run: chmod 600 {path}. Replace the key if others may have read it."
                 found = f"{name}, which others may read (mode {mode:o})"

@@ -211,8 +211,6 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
     def _read(self) -> None:
         """Read the store into memory, and check that it was not altered."""
-        if not self._one("select count(*) from sqlite_master")[0]:
-            raise _unusable(self.path, "is incomplete", LOST)
         made = self._one("pragma application_id") == (APPLICATION,)
         if not made or self._run("pragma quick_check").fetchall() != [("ok",)]:
             raise _unusable(self.path, "is damaged", LOST)

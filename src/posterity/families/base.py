@@ -101,12 +101,8 @@ class ExponentialFamily(VectorSpace):
         """Return the constant ``log h`` in nats; a UsageError if the family does not define it."""
         if self.base_measure is not None:
             return self.own_size * self.base_measure
-        raise unsaid(
-            self,
-            "the method log_base_measure, which returns log h; 0.0 where h = 1",
-            "its base measure",
-            "the constant that its density is multiplied by",
-        )
+        lacking = "the method log_base_measure, which returns log h; 0.0 where h = 1"
+        raise unsaid(self, "its base measure", lacking)
 
     # --- optional methods --------------------------------------------------------------------
 

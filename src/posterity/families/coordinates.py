@@ -176,15 +176,19 @@ def _check_domain(leaf: Real, coordinate: Coordinate, size: int, place: str) -> 
         good = (pivots > size * np.finfo(values.dtype).eps).all(-1)
     else:
         good = coordinate.domain.contains(namespace(values), values, coordinate.axes, size)
+    kind = coordinate.domain.name
+    expected = f"{kind} numbers" if coordinate.axes < 2 else f"a finite, {kind} matrix"
+    check_inside(good, values, place, expected)
+
+
+def check_inside(good: Any, values: np.ndarray, place: str, expected: str) -> None:
+    """Raise a ParameterError that shows the first of the values that is not ``good``."""
+    good = np.asarray(good)
     if not good.all():
-        at = [int(i) for i in np.argwhere(~np.asarray(good))[0]]
-        raise ParameterError(
-            found=f"{place}{f', member {at},' if at else ''} that is "
-            f"{np.array2string(values[tuple(at)], threshold=9, precision=6)}",
-            expected=f"{coordinate.domain.name} numbers"
-            if coordinate.axes < 2
-            else f"a finite, {coordinate.domain.name} matrix",
-        )
+        at = [int(i) for i in np.argwhere(~good)[0]]
+        one = np.array2string(values[tuple(at)], threshold=9, precision=6)
+        member = f", member {at}," if at else ""
+        raise ParameterError(found=f"{place}{member} that is {one}", expected=expected)
 
 
 def _misfit(leaves: Mapping[str, Real], owner: str) -> StructureError:

@@ -89,12 +89,8 @@ class Distribution(Node, abc.ABC):
         """The set of possible events: a tree of :class:`Support`, shaped as ``event_shape``; a
         UsageError if the family does not define it.
         """
-        raise unsaid(
-            self,
-            "the property support, of what is in posterity.families.supports",
-            "where its events lie",
-            "a support",
-        )
+        lacking = "the property support, of what is in posterity.families.supports"
+        raise unsaid(self, "where its events lie", lacking)
 
     def __repr__(self) -> str:
         """One line: the family, its dimensions, the first means and standard deviations.
@@ -315,12 +311,7 @@ class Distribution(Node, abc.ABC):
         sum to one; a UsageError if the family does not define it.
         """
         del weights
-        raise unsaid(
-            self,
-            "the method moment_matched",
-            "how several become one",
-            "moments that can be matched",
-        )
+        raise unsaid(self, "how several become one", "the method moment_matched")
 
     def log_prob(self, z: PyTree) -> Floats:
         """Return the log density in nats at ``z`` of shape ``shape + batch + event``; a
@@ -370,15 +361,9 @@ def fitted(shape: PyTree, z: PyTree, law: Distribution | None = None) -> Any:
     return event
 
 
-def unsaid(
-    law: Distribution,
-    lacking: str,
-    what: str = "its textbook parameters",
-    expected: str = "the parameters that its from_standard takes",
-) -> UsageError:
-    """Return the error of a law whose class lacks a definition."""
-    return UsageError(
-        found=f"a {type(law).__name__}, which does not say {what}",
-        expected=f"a law with {expected}",
-        fix=f"Give its class {lacking}.",
-    )
+def unsaid(law: Distribution, what: str, lacking: str) -> UsageError:
+    """Return the error of a law that does not say ``what``, for which its class has to have what
+    is ``lacking``.
+    """
+    found = f"a {type(law).__name__}, which does not say {what}"
+    return UsageError(found=found, expected=f"a law whose class has {lacking}")

@@ -102,9 +102,10 @@ class MixingWeights(ExponentialFamily):
 
 
 def check_exchangeable(fair: bool, prior: Any) -> None:
-    """Raise a StructureError unless a prior over mixing weights is ``fair``."""
+    """Raise a StructureError unless a prior over weights, or moves of states, is ``fair``."""
     if not fair:
         raise StructureError(
-            found=f"a prior over mixing weights that tells components apart: {prior}",
-            expected="equal concentrations, or sticks with a = 1 and one b",
+            found=f"a prior that tells components apart: {prior}",
+            expected="equal concentrations, or sticks with a = 1 and one b; of states one "
+            "concentration of all moves, one of staying, and one of the start",
         )

@@ -13,6 +13,7 @@ from posterity.families.base import ExponentialFamily
 from posterity.families.composite import Product
 from posterity.families.dirichlet import Dirichlet
 from posterity.families.distribution import Members
+from posterity.families.emitting import check_exchangeable
 from posterity.families.marginals import Names, Table, numbered
 from posterity.families.plate import Plate
 from posterity.families.vector_space import stack
@@ -206,11 +207,7 @@ class HiddenMarkov(Product):
         def fair(values):
             return np.allclose(values, values[0], rtol=1e-9, atol=0.0)
 
-        if not (fair(off) and fair(rows[own]) and fair(start)):
-            raise StructureError(
-                found="a prior that tells states apart",
-                expected="one concentration for all moves, one for staying, one for the start",
-            )
+        check_exchangeable(fair(off) and fair(rows[own]) and fair(start), self)
         stay = stays[0] if len(start) > 1 else np.nan
         return np.array([off[0] * len(start), stay, start.sum()])
 

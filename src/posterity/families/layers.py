@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Self, SupportsIndex, get_args
 
 import numpy as np
 
-from posterity.arguments import FLAG, Constraint, one_of
+from posterity.arguments import FLAG, Constraint, check_shape, one_of
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Float, PyTree, Real, Shape
 from posterity.errors import StructureError, UsageError, within
@@ -187,8 +187,7 @@ class Layers:
         """
         if len(sizes) < 2:
             raise UsageError(
-                found=f"sizes {sizes}",
-                expected="two numbers or more, as Layers.dense(4, 16, 3)",
+                found=f"sizes {sizes}", expected="two numbers or more, as Layers.dense(4, 16, 3)"
             )
         # NumPy integers are converted, as they cannot be saved to files.
         whole: list[Any] = [int(size) if isinstance(size, np.integer) else size for size in sizes]
@@ -327,12 +326,7 @@ class Layers:
         pieces = []
         for index, (own, places) in enumerate(zip(arrays, self.places, strict=True)):
             for name, place in places.items():
-                shape = np.shape(own[name]) if name in own else None
-                if shape != place.shape:
-                    raise StructureError(
-                        found=f"a {name} of shape {shape} in layer {index}",
-                        expected=f"{place.shape}",
-                    )
+                check_shape(f"a {name} of layer {index}", own.get(name), *place.shape)
                 pieces.append(np.asarray(own[name]).reshape(-1))
         return np.concatenate(pieces)
 
@@ -362,8 +356,7 @@ def _misfit(layer: Layer, image: Shape) -> StructureError:
     return StructureError(
         found=f"inputs of shape {image} for {layer}",
         expected="as many numbers as a dense layer has inputs; for a convolution an image of shape "
-        "(height, width, inputs) that its window and its pooling fit into",
-        fix="Mend the sizes, or give the shape of one input: Layers(layers, image=(28, 28, 1)).",
+        "(height, width, inputs) that its window and its pooling fit into, as image=(28, 28, 1)",
     )
 
 

@@ -34,11 +34,8 @@ class Network(DiagonalGaussian):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.layers, Layers) or self.own_size != self.layers.size:
-            raise StructureError(
-                found=f"{self.own_size} weights for {self.layers}",
-                expected="as many weights as the layers have"
-                + (f": {self.layers.size}" if isinstance(self.layers, Layers) else ""),
-            )
+            found = f"{self.own_size} weights for {self.layers}"
+            raise StructureError(found=found, expected="Layers with as many weights")
 
     @classmethod
     def from_standard(cls, mean: ArrayLike, variance: ArrayLike, layers: Layers) -> Self:

@@ -14,7 +14,8 @@ import numpy as np
 
 from posterity.arrays.namespace import is_traced, namespace
 from posterity.arrays.typing import Float, Floats, PyTree, Real
-from posterity.errors import ParameterError, UsageError
+from posterity.errors import UsageError
+from posterity.families.coordinates import check_inside
 from posterity.families.distribution import Distribution, fitted
 from posterity.families.supports import (
     Continuous,
@@ -164,13 +165,6 @@ def _frozen(tree: PyTree) -> Any:
 
 
 def _check_inside(support: Support, part: Real) -> None:
-    if is_traced(part):
-        return
-    inside = np.asarray(support.holds(namespace(part), part))
-    if not inside.all():
-        at = [int(i) for i in np.argwhere(~inside)[0]]
-        raise ParameterError(
-            found=f"{'an event' if not at else f'event {at}'} that is "
-            f"{np.array2string(np.asarray(part)[tuple(at)], threshold=9, precision=6)}",
-            expected=support.name,
-        )
+    if not is_traced(part):
+        inside = support.holds(namespace(part), part)
+        check_inside(inside, np.asarray(part), "an event", support.name)

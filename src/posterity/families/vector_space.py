@@ -147,7 +147,8 @@ class VectorSpace(Distribution):
         names = (*getattr(self, "standard", ()), *static_names(type(self)))
         lacking = [name for name in names if not hasattr(self, name)]
         if lacking or not names:
-            raise unsaid(self, f"the properties {lacking}" if lacking else "standard")
+            has = f"the properties {lacking}" if lacking else "`standard`, their names and kinds"
+            raise unsaid(self, "its textbook parameters", has)
         return {name: getattr(self, name) for name in names}
 
     # --- shapes ------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from posterity.arguments import NATURAL, POSITIVE, Constraint, one_of
-from posterity.errors import UsageError
+from posterity.errors import SiteError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.inference.update import LocalUpdate
 from posterity.ledger import Ledger
@@ -107,9 +107,7 @@ class Agreement:
         model = model if isinstance(model, Model) else FunctionModel(model)
         strata = None
         if own and personal is not False:
-            raise UsageError(
-                found="personal= and own=", expected="one of them", fix="Leave one of them out."
-            )
+            raise UsageError(found="personal= and own=", expected="one of them")
         if own:
             WITH_OWN.check(model=model)
             classes = model.classes if isinstance(model, MultinomialRegression) else None
@@ -142,6 +140,11 @@ class Agreement:
             restarts=restarts,
             restart_budget=restart_budget,
         )
+
+    @property
+    def skipped(self) -> tuple[type[SiteError], ...]:
+        """The errors after which a run goes on without a site: none if they are to be raised."""
+        return () if self.on_error == "raise" else (SiteError,)
 
     @property
     def columns(self) -> tuple[str, ...]:

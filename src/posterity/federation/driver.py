@@ -66,9 +66,7 @@ class Federation:
         """
         try:
             return self.demand(question)
-        except SiteError as failure:
-            if self.agreement.on_error == "raise":
-                raise
+        except self.agreement.skipped as failure:
             return Failure(question.site, str(failure), **question.about)
 
     def demand(self, question: Question) -> Answer:

@@ -215,8 +215,7 @@ def start(
     if isinstance(base, Ledger) and (personal is not False or own):
         raise UsageError(
             found=f"{'own=' if own else 'personal='} with a Ledger",
-            expected="a prior",
-            fix="Leave it out, or pass `ledger.posterior`.",
+            expected="a prior, which may be `ledger.posterior`",
         )
     base = base if isinstance(base, Ledger) else Ledger(base)  # which refuses what is none
     check_names([*sites, *base.entries])
@@ -268,7 +267,6 @@ def _records(
         raise UsageError(
             found=f"weights {dict(weights)}",
             expected=f"finite weights, not negative, of sites among {sorted(sites)}",
-            fix="Check names and numbers; weight 0 mutes a site.",
         )
     records = {}
     for site in sorted(sites):

@@ -58,8 +58,7 @@ def _misfit(site: str, leaves: list[Any], prior: ExponentialFamily, why: str) ->
     return StructureError(
         found=f"records of shapes {[np.shape(leaf) for leaf in leaves]} at site {site!r}, which do "
         f"not go together with {prior!r} ({why})",
-        expected="data, model and prior of matching dimensions",
-        fix="Compare the number of columns with the dimension of the prior.",
+        expected="data, model and prior of matching dimensions, a coefficient for each column",
     )
 
 

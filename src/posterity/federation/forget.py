@@ -6,15 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from posterity.arguments import NATURAL, Constraint
 from posterity.artifact import loaded
-from posterity.errors import ConvergenceError, LedgerError, ParameterError, SiteError, UsageError
+from posterity.errors import ConvergenceError, LedgerError, SiteError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.remaining import TOLERANCE, certify
 from posterity.federation.run import Run
-from posterity.federation.state import Visit
+from posterity.federation.state import Visit, check_left
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt, Refinement, issue
 from posterity.runtime.files import AnyPath
@@ -127,7 +125,6 @@ def forget(
             found=f"sweeps={sweeps}, restart={restart} for "
             + ("a ledger" if isinstance(source, Ledger) else "a run that forgets exactly"),
             expected="refinement only in runs of models that are not conjugate",
-            fix="Leave these arguments out.",
         )
     if isinstance(source, Ledger):
         return _from_ledger(source, sites)
@@ -162,14 +159,7 @@ def forget(
 
 def _from_ledger(before: Ledger, sites: tuple[str, ...]) -> Forgotten:
     after = before.forget(*sites)
-    if not np.all(after.total.is_proper()):
-        raise ParameterError(
-            found=f"an improper posterior without {', '.join(map(repr, sites))}",
-            expected="factors of the sites that stay that, with the prior, are a distribution",
-            fix="These were fitted together with the factors of the sites that leave. Forget in a "
-            "run of the sites that stay (--config FILE, with their tables in [sites] and like = "
-            "LEDGER in [data]), or fuse their own fits; nothing was changed.",
-        )
+    check_left(after.total.is_proper(), sites)
     receipt = issue(before, after, None)
     if receipt.exact:
         return Forgotten(after, receipt, None, 0.0, Status.of(0.0, TOLERANCE), 0.0)

@@ -203,7 +203,7 @@ class Gossip(OverGraph):
         """Return the state with the token's position, its sequence number, and the last one that
         each site answered. Raises StructureError if the graph's nodes are not these sites.
         """
-        check_sites(self.network.names, sites, "nodes for")
+        check_sites(self.network.names, sites)
         if self.start is None:
             start = below(key, self.network.size, 1)[0]
         else:
@@ -287,7 +287,7 @@ class LedgerGossip(OverGraph):
 
     def init(self, state: State, sites: tuple[str, ...], *, key: KeyArray) -> State:
         """Return the state with the tokens' positions, and the maps of each token and site."""
-        check_sites(self.network.names, sites, "nodes for")
+        check_sites(self.network.names, sites)
         starts = below(key, self.network.size, self.tokens)
         at = [self.network.names[start] for start in starts]
         own = {"at": at, "from": [None] * self.tokens, "turn": 0}

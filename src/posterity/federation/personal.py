@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
+from posterity.arguments import check_shape
 from posterity.arrays.tree import taken
 from posterity.arrays.typing import Float
-from posterity.errors import StructureError, UsageError
+from posterity.errors import UsageError
 from posterity.families import ExponentialFamily, Gaussian, Mixture
 from posterity.families.names import names_of, with_names
 from posterity.inference.expectation_propagation import in_float64
@@ -87,18 +88,12 @@ class SitePosterior:
         if not isinstance(self.model, PersonalRegression):
             raise UsageError(
                 found=f"a prediction asked of {type(self.model).__name__}",
-                expected="a regression",
-                fix="Ask for `log_predictive`, or average over draws of `posterior`.",
+                expected="a regression; of others `log_predictive`, or draws of `posterior`",
             )
         x = array(x, self._columns, "the inputs")
         self.model.check((x, np.zeros(len(x)) if x.ndim else x))
         z = self._shared_draws
-        if x.shape[1] != z["coefficients"].shape[-1]:
-            raise StructureError(
-                found=f"x of shape {x.shape} for {z['coefficients'].shape[-1]} coefficients",
-                expected="a column for each",
-                fix="Give the columns that the sites' records have.",
-            )
+        check_shape("x", x, None, z["coefficients"].shape[-1])
         return self._by_draws(self.model.predict, x).mean(0)
 
     @property
@@ -146,8 +141,7 @@ def check_personal(model: Model) -> None:
     if not isinstance(model, PersonalModel):
         raise UsageError(
             found=f"a site's own parameters asked of {type(model).__name__}",
-            expected="a model in which sites have some",
-            fix="Federate a regression with `personal=True`, or a PersonalModel.",
+            expected="a regression with `personal=True`, or a PersonalModel, where sites have some",
         )
 
 

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from posterity.arrays.typing import KeyArray
-from posterity.errors import SiteError
 from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
 from posterity.federation.certificate import Certificate
@@ -123,9 +122,7 @@ class Position:
             return None
         try:
             return Descent(self.federation, self.state).end(self.tolerance)
-        except SiteError:
-            if self.agreement.on_error == "raise":
-                raise
+        except self.agreement.skipped:
             return None
 
     @property
@@ -228,9 +225,7 @@ def measured(run: Position, measure: Callable[[Position], float]) -> float:
     """Return the measured value, or infinity if it is not finite or a failed site is skipped."""
     try:
         measured = measure(run)
-    except SiteError:
-        if run.agreement.on_error == "raise":
-            raise
+    except run.agreement.skipped:
         return math.inf
     return measured if math.isfinite(measured) else math.inf
 

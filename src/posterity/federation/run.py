@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from posterity.arguments import NATURAL, POSITIVE, Constraint, one_of
-from posterity.errors import LedgerError, PosterityError, SiteError
+from posterity.errors import LedgerError, PosterityError
 from posterity.families.names import posterior_line
 from posterity.federation.gossip import Gossip, OverGraph, token_of
 from posterity.federation.keys import step_key
@@ -102,9 +102,8 @@ class Run(Position):
         check_personal(self.agreement.model)
         if self.state.is_forgotten(name):
             found = f"site {name!r}, which was forgotten"
-            expected = f"one of {list(self.sites)}"
-            fix = "Ask for `new_site()`, or `readmit` it first."
-            raise LedgerError(found=found, expected=expected, fix=fix)
+            expected = f"one of {list(self.sites)}; or `new_site()`, or to `readmit` it first"
+            raise LedgerError(found=found, expected=expected)
         shared = self.population.law
         model = self.agreement.model
         own: Any = self.federation.demand(DescribeOwn(name, shared, **self.state.place))
@@ -222,9 +221,7 @@ class Run(Position):
         try:
             with self._kept():
                 ended = Descent(self.federation, self.state, JOINT, begun).end(self.tolerance)
-        except SiteError:
-            if self.agreement.on_error == "raise":
-                raise
+        except self.agreement.skipped:
             return self
         return self._with(ended.state, self.agreement.sites) if ended.asked > 1 else self
 
@@ -310,7 +307,6 @@ class Run(Position):
             raise LedgerError(
                 found=f"a ledger of sites {sorted(ledger.entries)} with {what}",
                 expected=f"the federation's prior, and sites among {list(self.agreement.sites)}",
-                fix="Set the federation up with the prior and the sites that made the ledger.",
             )
         return self._restarted_at(self.state.with_entries(ledger.entries))
 
@@ -390,6 +386,4 @@ class Run(Position):
     def _check_known(self, site: str) -> None:
         known = self.agreement.members
         if site not in known:
-            expected = f"one of {list(known)}"
-            fix = "Check the name of the site."
-            Constraint(expected, known.__contains__, LedgerError, fix).check(site=site)
+            raise LedgerError(found=f"site {site!r}", expected=f"one of {list(known)}")

@@ -305,9 +305,7 @@ class Asynchronous(Schedule):
         """
         unknown = sorted(set(self.speeds) - set(sites))
         if unknown:
-            raise UsageError(
-                found=f"speeds of {unknown}", expected=f"sites of {list(sites)}", fix="Check names."
-            )
+            raise UsageError(found=f"speeds of {unknown}", expected=f"sites of {list(sites)}")
         done = {site: self._duration(site, 0, key) for site in sites}
         own = {"done": done, "reports": dict.fromkeys(sites, 0), "fetched": dict.fromkeys(sites)}
         return dataclasses.replace(state, schedule=own)

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from posterity import families, graphs, models
-from posterity.arguments import FINITE, POSITIVE, Constraint
+from posterity.arguments import FINITE, POSITIVE, Constraint, check_shape
 from posterity.arrays.keys import of_jax
 from posterity.arrays.typing import KeyArray
-from posterity.errors import PosterityError, StructureError, UsageError
+from posterity.errors import PosterityError, UsageError
 from posterity.families import ExponentialFamily, Gaussian
 from posterity.families.layers import Layers
 from posterity.federation.gossip import Gossip
@@ -86,7 +86,7 @@ def one_of(choices: Mapping[str, Any], name: Any, place: str) -> Any:
     """Return the choice of this name. Raises UsageError with the ``place`` if there is none."""
     if not isinstance(name, str) or name not in choices:
         found = f"no {place}" if name is None else f"{place} = {name!r}"
-        raise UsageError(found=found, expected=f"one of {list(choices)}", fix="Name one of them.")
+        raise UsageError(found=found, expected=f"one of {list(choices)}")
     return choices[name]
 
 
@@ -100,7 +100,6 @@ def build(make: Callable[..., Any], options: Options, place: str) -> Any:
         raise UsageError(
             found=f"{sorted(options)} in table [{place}] ({error})",
             expected="the options that it takes, of the right type",
-            fix="Compare with a complete file in the documentation.",
         ) from error
 
 
@@ -127,7 +126,6 @@ class NamedModel:
             raise UsageError(
                 found=f"model.package = {self.package!r} and model.version = {self.version!r}",
                 expected="both, or neither for a model of posterity",
-                fix="Name the package that has the model, and its version.",
             )
         if self.package is None:
             one_of(MODELS, full_name(self.kind), "model.kind")
@@ -204,9 +202,7 @@ def make_prior(options: Options, model: Any, key: KeyArray) -> ExponentialFamily
     check_keys(options, parameters, "prior")
     missing = [name for name in parameters if name not in options]
     if missing:
-        raise UsageError(
-            found=f"no prior.{missing[0]}", expected="a value for it", fix=f"A {name} takes it."
-        )
+        raise UsageError(found=f"no prior.{missing[0]}", expected=f"one, which a {name} takes")
 
     def standard(**values: Any) -> ExponentialFamily:
         return family.from_standard(**{k: np.asarray(v, float) for k, v in values.items()})
@@ -221,7 +217,6 @@ def check_keys(options: Options, known: Sequence[str], place: str) -> None:
         raise UsageError(
             found=f"{place}.{unknown[0]}, which is unknown",
             expected=f"one of {list(known)}",
-            fix="Leave it out, or spell it as it is.",
         )
 
 
@@ -236,12 +231,7 @@ def _perceptron(
 ) -> models.NeuralNetwork:
     """Return a perceptron with tanh units, for the inputs of the first site that has any."""
     x = next((own[0] for own in data.values() if isinstance(own, tuple)), np.zeros((0, 1)))
-    if x.ndim != 2:
-        raise StructureError(
-            found=f"inputs x of shape {x.shape}",
-            expected="one row a record, as the layers of a network of this kind need",
-            fix="Save x of shape (n, d).",
-        )
+    check_shape("inputs x of a perceptron", x, None, None)
     tanh = jax.numpy.tanh
     perceptron = eqx.nn.MLP(x.shape[1], outputs, width, depth, activation=tanh, key=of_jax(key))
     return models.NeuralNetwork.from_equinox(perceptron, **options)
@@ -339,9 +329,8 @@ def check_classes(y: np.ndarray) -> None:
     if wrong.size:
         raise UsageError(
             found=f"{wrong.flat[0]:g} among {y.size} targets of a network for classes",
-            expected="classes numbered from 0, or named by texts; or --likelihood gaussian",
-            fix="Set the likelihood to gaussian if the target is a number, as a price or a count; "
-            "otherwise number its classes anew.",
+            expected="classes numbered from 0, or named by texts; or the likelihood gaussian, if "
+            "the target is a number, as a price or a count",
         )
 
 
@@ -352,8 +341,7 @@ def _regression(
     if not isinstance(variance, float):
         raise UsageError(
             found=f"prior.variance = {variance}",
-            expected="the variance of a coefficient before any data",
-            fix="Give it: variance = 1.0 suits columns of a scale near one.",
+            expected="that of a coefficient before any data, as 1.0 for columns of scale one",
         )
     size = int(np.prod(x.shape[1:]))
     prior = Gaussian.from_standard(np.zeros(size), variance * np.eye(size))
@@ -366,7 +354,6 @@ def check_noise(gaussian: bool, noise: float | None) -> None:
         raise UsageError(
             found="no noise variance" if gaussian else f"a noise variance {noise} of labels",
             expected="the variance of what is observed about a mean, and of that alone",
-            fix="Give the one of training." if gaussian else "Leave it out.",
         )
 
 
@@ -391,8 +378,7 @@ def _gossip(
     if (graph is None) == (not links):
         raise UsageError(
             found=f"schedule.graph = {graph!r} and {len(links)} links",
-            expected="a graph by its name, or links",
-            fix=f"Name one of {list(GRAPHS)}, or list pairs of sites.",
+            expected=f"a graph, one of {list(GRAPHS)}, or links as pairs of sites",
         )
     import networkx
 

@@ -10,6 +10,8 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
+import numpy as np
+
 from posterity.arrays.tree import identical
 from posterity.arrays.tree_sums import TreeSum
 from posterity.arrays.typing import KeyArray
@@ -106,11 +108,8 @@ class State:
         for site in sites:
             entry = self.entries.get(site, Entry(0, 0, self.prior.zero()))
             if entry.factor is None or site in left:
-                raise LedgerError(
-                    found=f"site {site!r}, which is forgotten already",
-                    expected="a site that contributes, named once",
-                    fix="Nothing is left to take out.",
-                )
+                found = f"site {site!r}, which is forgotten already"
+                raise LedgerError(found=found, expected="a site that contributes, named once")
             leaving.append(entry.factor)
             left[site] = entry._replace(factor=None, independent=False)
         others = tuple(site for site in self.leaving if site not in sites)
@@ -126,7 +125,6 @@ class State:
             raise LedgerError(
                 found=f"site {site!r}, which was not forgotten",
                 expected=f"one of {[s for s in self.entries if self.is_forgotten(s)]}",
-                fix="Only a forgotten site can be readmitted.",
             )
         entry = self._nothing(self.entries[site].epoch + 1, 0)
         return dataclasses.replace(self, entries=self.entries | {site: entry})
@@ -333,11 +331,18 @@ def leave(agreed: Agreement, state: State, *sites: str) -> State:
     remaining posterior is improper, or the model's expectations under it are infinite.
     """
     left = state.without(*sites)
-    if not agreed.admits(left.posterior):
+    check_left(agreed.admits(left.posterior), sites)
+    return left
+
+
+def check_left(proper: Any, sites: Iterable[str]) -> None:
+    """Raise a ParameterError unless what is left without these sites is a distribution."""
+    if not np.all(proper):
         raise ParameterError(
             found=f"an improper posterior without {', '.join(map(repr, sites))}",
             expected="factors of the sites that stay that, with the prior, are a distribution",
-            fix="These were fitted together with the factors of the sites that leave. Use `forget` "
-            "with restart=True, which trains them anew; nothing was changed.",
+            fix="These were fitted together with the factors of the sites that leave. Forget with "
+            "restart=True, which trains them anew, or in a run of the sites that stay (--config "
+            "FILE, with their tables in [sites] and like = LEDGER in [data]), or fuse their own "
+            "fits; nothing was changed.",
         )
-    return left

@@ -288,14 +288,12 @@ def _weights(names: list[str], weights: Any, rule: Rule | None) -> Float[Array, 
     """Return a positive weight, at most one, for each site; products take no weights."""
     if weights is None:
         return np.ones(len(names))
-    if rule is Rule.PRODUCT:
-        raise UsageError(found="weights with rule='product'", expected="rule='barycenter'")
     each = isinstance(weights, Mapping) and set(weights) == set(names)
-    if not each or not all(map(POSITIVE.allows, weights.values())):
-        raise UsageError(
-            found=f"weights {weights}",
-            expected=f"a positive weight for each of {list(names)}",
-        )
+    positive = each and all(map(POSITIVE.allows, weights.values()))
+    UsageError.check(
+        (rule is Rule.PRODUCT, "weights with rule='product'", "rule='barycenter'"),
+        (not positive, f"weights {weights}", f"a positive weight for each of {list(names)}"),
+    )
     importance = np.array([weights[name] for name in names], dtype=float)
     return importance / importance.max()  # sums of large ones would be infinite
 

@@ -236,11 +236,6 @@ def check_structure(
     prior: ExponentialFamily | None,
 ) -> None:
     """Raise a StructureError unless all posteriors and the prior have the first one's structure."""
-    if like.batch_shape:
-        raise StructureError(
-            found=f"a batch of shape {like.batch_shape} at site {first!r}",
-            expected="one posterior a site; of exchangeable components posterity.Plate(batch)",
-        )
     if all(q.network_layers is not None for q in posteriors.values()):
         _check_layers(posteriors)  # type: ignore[arg-type]  # its error names the layer
     outline = like.outline(plates=False)
@@ -248,8 +243,8 @@ def check_structure(
         if law.batch_shape or law.outline(plates=False) != outline:
             raise StructureError(
                 found=f"{law!r} at site {name!r}" if law is not prior else f"prior {prior!r}",
-                expected=f"the family, blocks and dimensions of site {first!r}: {like!r} (plates "
-                "may differ in size; one component is Plate(stack([member])))",
+                expected=f"one law with family, blocks and dimensions of site {first!r}: {like!r} "
+                "(plates may differ in size; exchangeable components are one Plate(batch))",
             )
     if prior is not None:
         check_proper(prior, "the prior")

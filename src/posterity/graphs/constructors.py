@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from posterity.errors import UsageError
-from posterity.graphs.topology import shorten
+from posterity.families.names import some
 from posterity.runtime.lazy import networkx
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _names(sites: Sites) -> list[str]:
     names = [str(name) for name in sites] if isinstance(sites, list | tuple) else []
     if not names or len(set(names)) < len(names):
         raise UsageError(
-            found=shorten(names) if names else repr(sites),
+            found=some(names) if names else repr(sites),
             expected="a positive number of sites, or a list of distinct names",
         )
     return names

@@ -1,7 +1,7 @@
 """Networks: connected graphs over named sites, stored as flat arrays."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from posterity.arrays.tree import Setting, static
 from posterity.arrays.typing import ArrayLike, Int, Real
 from posterity.errors import StructureError, UsageError
+from posterity.families.names import some
 from posterity.runtime.jax_loaded import is_jax
 from posterity.runtime.lazy import jax, networkx
 
@@ -61,7 +62,7 @@ class Network(Setting):
         # Bisection is fast enough for 100,000 names, without a dictionary.
         place = bisect_left(self.names, name)
         if place == len(self.names) or self.names[place] != name:
-            raise UsageError(found=f"site {name!r}", expected=f"one of {shorten(self.names)}")
+            raise UsageError(found=f"site {name!r}", expected=f"one of {some(self.names)}")
         return place
 
     def row(self, site: Int[Real, "*tokens"]) -> tuple[Real, Real]:
@@ -97,12 +98,12 @@ def _named(graph: Any) -> tuple[tuple[str, ...], list[Any]]:
     elif twice:
         found = f"nodes that are both called {twice[0]!r}"
     elif loops:
-        found = f"links of a site to itself ({shorten(loops)})"
+        found = f"links of a site to itself ({some(loops)})"
     elif not networkx.is_connected(graph):
         parts = list(networkx.connected_components(graph))
         few = sorted(min(parts, key=len), key=str)
         found = f"{len(parts)} parts without a link between them, the smallest of {len(few)} of "
-        found += f"{len(names)} sites ({shorten(few)})"
+        found += f"{len(names)} sites ({some(few)})"
     if found:
         raise StructureError(
             found=found,
@@ -112,24 +113,11 @@ def _named(graph: Any) -> tuple[tuple[str, ...], list[Any]]:
     return names, labels
 
 
-def check_sites(found: Iterable[str], sites: Iterable[str], what: str) -> None:
-    """Raise a StructureError unless ``found`` equals ``sites``; ``what`` is for the message."""
-    found = set(found)
-    sites = set(sites)
-    missing = sorted(sites - found)
-    extra = sorted(found - sites)
-    if missing or extra:
-        parts = [f"no {what} sites {shorten(missing)}"] if missing else []
-        parts += [f"{what} {shorten(extra)}, which are no sites"] if extra else []
+def check_sites(nodes: Iterable[str], sites: Iterable[str]) -> None:
+    """Raise a StructureError unless the nodes of a graph are the sites."""
+    differing = sorted({*nodes} ^ {*sites})
+    if differing:
         raise StructureError(
-            found=" and ".join(parts),
-            expected=f"{what} each of the {len(sites)} sites and no other",
-            fix="Call sites by the same names on both sides: networkx.relabel_nodes renames nodes.",
+            found=f"{some(differing)}, each a site without a node, or a node without a site",
+            expected="a node for each site, by the same name, as networkx.relabel_nodes gives",
         )
-
-
-def shorten(names: Sequence[Any], most: int = 5) -> str:
-    """Return the first few names, and the number of further ones."""
-    more = len(names) - most
-    listed = ", ".join(repr(str(name)) for name in names[:most])
-    return f"{listed} and {more} more" if more > 0 else listed or "none"

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 
-from posterity.arguments import POSITIVE
+from posterity.arguments import POSITIVE, check_shape
 from posterity.arrays.tree import Setting, static
 from posterity.arrays.typing import Bool, Float, Floats, PyTree, Real
 from posterity.errors import ParameterError, StructureError, UsageError
@@ -155,11 +155,7 @@ def weighted(values: PyTree, records: Records) -> Float[Real, ""]:
     """Return the sum of log likelihoods (n,) times the records' weights; a StructureError unless
     there is one real number per record.
     """
-    if np.shape(values) != np.shape(records.weights):
-        raise StructureError(
-            found=f"log likelihoods of shape {np.shape(values)} for {records.size} records",
-            expected=f"one number a record: shape {np.shape(records.weights)}",
-        )
+    check_shape("log likelihoods, one number a record,", values, *np.shape(records.weights))
     kind = getattr(values, "dtype", None)
     if kind is not None and kind.kind in "biuc":
         raise StructureError(

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from posterity.arguments import COUNT
+from posterity.arguments import COUNT, Constraint, at_least
 from posterity.arrays.typing import ArrayLike, Float, Int, KeyArray, PyTree, Real
 from posterity.errors import ParameterError, StructureError
-from posterity.families import Dirichlet, ExponentialFamily, HiddenMarkov, Plate, at_rest
+from posterity.families import Dirichlet, HiddenMarkov, Plate, at_rest
 from posterity.families.checks import check_proper
 from posterity.families.emitting import Emitting
 from posterity.families.gaussian import LOG_2PI, log_normal
@@ -23,6 +23,17 @@ from posterity.runtime.programs import jitted
 
 OVER: Any = (Potentials(None, None, 0), 0)  # pyright: ignore[reportArgumentType]
 """Mapped axes of chains that share initial and transition potentials, and of their lengths."""
+ONE = Constraint(
+    "one HiddenMarkov",
+    lambda law: isinstance(law, HiddenMarkov) and not law.batch_shape,
+    StructureError,
+)
+EMISSIONS = Constraint(
+    "NormalWishart or NormalGamma for vectors, Dirichlet for symbols, or your own kind of "
+    "posterity.families.emitting.Emitting",
+    lambda members: isinstance(members, Emitting),
+    StructureError,
+)
 _marginals = jitted(lambda *chains: jax.vmap(expected_counts, OVER)(*chains)[1].observed)
 
 
@@ -38,6 +49,7 @@ def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[n
         ``x`` (n, length, d) or (n, length), and the lengths (n,).
 
     Raises:
+        UsageError: for a ``length`` below that of a sequence.
         StructureError: if there is no sequence, an empty one, one that is no array of numbers, such
             as a data frame, whose names of columns are not known, or dimensions differ.
         ParameterError: for NaN, infinity, or symbols that are not whole numbers from zero.
@@ -59,10 +71,7 @@ def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[n
     if length is None:
         step = 16 if longest < 64 else 64
         length = -(-longest // step) * step
-    if length < longest:
-        raise StructureError(
-            found=f"length={length} for a sequence of {longest} steps", expected="room for it"
-        )
+    at_least(longest).check(length=length)
     x = np.zeros((len(rows), length, *rows[0].shape[1:]), rows[0].dtype)
     for row, own in zip(x, rows, strict=True):
         row[: len(own)] = own
@@ -162,16 +171,6 @@ def potentials(q: HiddenMarkov, x: Real) -> Potentials:
     return Potentials(logs(initial), logs(rows.members), observed)  # pyright: ignore
 
 
-def check_emissions(members: ExponentialFamily) -> None:
-    """Raise a StructureError unless the members define emissions."""
-    if not isinstance(members, Emitting):
-        raise StructureError(
-            found=f"emissions {members!r}",
-            expected="NormalWishart or NormalGamma for vectors, Dirichlet for symbols, or your own "
-            "kind of posterity.families.emitting.Emitting",
-        )
-
-
 def _emitted(z: PyTree, x: Real) -> Float[Real, "*shape k"]:
     """Return ``log p(x | state)`` for an event of the emissions; its first axis counts states."""
     if not isinstance(z, tuple):
@@ -257,11 +256,10 @@ def _likelihoods(draws: PyTree, data: tuple[Real, Real]) -> Real:
 def _prepared(
     posterior: Any, sequences: Sequence[Any]
 ) -> tuple[HiddenMarkov, np.ndarray, np.ndarray]:
-    if not isinstance(posterior, HiddenMarkov) or posterior.batch_shape:
-        raise StructureError(found=repr(posterior), expected="one HiddenMarkov")
+    ONE.check(posterior=posterior)
     check_proper(posterior, "the posterior")
     members: Any = posterior.emissions.members  # pyright: ignore
-    check_emissions(members)
+    EMISSIONS.check(emissions=members)
     x, lengths = padded(sequences)
     symbols = members.emits_symbols
     size = members.own_size

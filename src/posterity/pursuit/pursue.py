@@ -125,11 +125,8 @@ def pursue(
         own, supports = origin.unmapped
         form = form_of(own)
         if form is None:
-            raise UsageError(
-                found=f"a base {own!r}",
-                expected="a Gaussian or diagonal one, or Transformed",
-                fix=LOOK,
-            )
+            expected = "a Gaussian or diagonal one, or Transformed"
+            raise UsageError(found=f"a base {own!r}", expected=expected, fix=LOOK)
         # With fewer than four nodes per dimension, covariances would overfit the nodes; in
         # thousands of dimensions memory limits their number.
         enough = max(NODES, min(4 * form.size, ROOM // form.size))

@@ -56,20 +56,14 @@ def from_guide(guide: Any, params: Mapping[str, Any]) -> Transformed:
 
 def _check_guide(guide: Any) -> None:
     guides = library().infer.autoguide
-    kind = type(guide)
-    ours = isinstance(guide, guides.AutoGuide) and kind is getattr(guides, kind.__name__, None)
-    fix = "Fit it first, and pass what SVI.get_params(state) gives."
-    if not ours or kind.__name__ not in GUIDES:
-        wrong = f"a guide of type {kind.__name__}"
-        fix = "Pass draws to posterity.adapters.from_samples: guide.sample_posterior."
-    elif getattr(guide, "prototype_trace", None) is None:
-        wrong = f"a guide {kind.__name__} that has not been run"
-    else:
-        return
-    raise UsageError(
-        found=wrong,
-        expected=f"one of {list(GUIDES)} that was run, and its parameters",
-        fix=fix,
+    kind = type(guide).__name__
+    ours = isinstance(guide, guides.AutoGuide) and type(guide) is getattr(guides, kind, None)
+    known = f"one of {list(GUIDES)}; of others draws, guide.sample_posterior, by from_samples"
+    fresh = getattr(guide, "prototype_trace", None) is None
+    fitted = "one that was run, with what SVI.get_params(state) gives"
+    UsageError.check(
+        (not ours or kind not in GUIDES, f"a guide of type {kind}", known),
+        (fresh, f"a guide {kind} that has not been run", fitted),
     )
 
 

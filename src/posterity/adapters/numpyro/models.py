@@ -199,13 +199,10 @@ def joint(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Model:
             expected="a model of proper laws that runs with these arguments",
         ) from error
     for name, site in trace.items():
-        plate = site["type"] == "plate" and len(site["value"]) < site["args"][0]
-        if plate or site["type"] == "param":
-            drawn = f"plate {name!r}, which draws {len(site['value'])} of " if plate else ""
+        part = site["type"] == "plate" and len(site["value"]) < site["args"][0]
+        if part or site["type"] == "param":
             raise UsageError(
-                found=f"{drawn}{site['args'][0]}"
-                if plate
-                else f"the parameter {name!r} in the model",
+                found=f"{'part of the plate' if part else 'the parameter'} {name!r} in the model",
                 expected="latent sites and plates over all data, with one density for all calls",
                 fix="Leave subsample_size out; for minibatches use posterity.pursuit.Joint. Give a "
                 "parameter a prior, or fix it by numpyro.handlers.substitute.",

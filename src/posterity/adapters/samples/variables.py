@@ -13,11 +13,12 @@ import numpy as np
 from posterity.arguments import COUNT, Constraint, one_of
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Shape
-from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.errors import StructureError, UsageError
 from posterity.families import supports
+from posterity.families.coordinates import check_inside
 from posterity.families.names import entry_names, some, unfit
 from posterity.families.unconstrained import Supports
-from posterity.models.tables import array, check_numbers
+from posterity.models.tables import array, check_numbers, distinct
 
 Array = np.ndarray
 Chains = int | str | None
@@ -140,14 +141,8 @@ def on(own: Variable, support: Any) -> Variable:
     if support is supports.PositiveDefiniteMatrices:
         values = (values + np.swapaxes(values, -1, -2)) / 2
     made = support(own.shape)
-    inside = np.asarray(made.holds(namespace(values), values))
-    if not inside.all():
-        worst = np.asarray(values[np.unravel_index(int(np.argmin(inside)), inside.shape)])
-        such = np.array2string(worst, precision=6, threshold=9)
-        raise ParameterError(
-            found=f"{int((~inside).sum())} draws of {called!r} outside of the support, as {such}",
-            expected=support.name,
-        )
+    inside = made.holds(namespace(values), values)
+    check_inside(inside, values, f"a draw of {called!r} outside of the support", support.name)
     return dataclasses.replace(own, values=values, support=made)
 
 
@@ -172,13 +167,12 @@ def variables_of(
         return _numpyro(draws) if run else (_dataset(draws), [])
     if package == "pandas" or hasattr(draws, "draws_pd"):  # as in CmdStanPy's fits
         return _table(draws if package == "pandas" else draws.draws_pd(), chains), []
-    if isinstance(draws, str | bytes | tuple) or draws is None:
+    # A list of arrays may be one of variables or of chains.
+    several = isinstance(draws, list) and any(hasattr(part, "shape") for part in draws)
+    nameless = isinstance(draws, Mapping) and (not draws or unfit(list(draws)))
+    if draws is None or isinstance(draws, str | bytes | tuple) or several or nameless:
         raise _unknown(draws)
-    if isinstance(draws, list) and any(hasattr(part, "shape") for part in draws):
-        raise _unknown(draws)  # variables or chains
     if isinstance(draws, Mapping):
-        if not draws or unfit(list(draws)):
-            raise _unknown(draws)
         variables = [variable(name, values, chains) for name, values in draws.items()]
     else:
         values = numbers(draws, "draws")
@@ -213,15 +207,11 @@ def _table(table: Any, chains: Chains) -> list[Variable]:
         table = table.to_frame(name=table.name or "x")
     if any(name in (*CHAIN, *ORDER) for name in table.index.names):
         table = table.reset_index()
-    texts = list(table.columns)
-    wrong = unfit(texts)
-    if wrong:
-        raise UsageError(
-            found=f"columns of which {wrong}", expected="a different text for each column"
-        )
+    texts = distinct(table.columns)
+    wrong = ""
     kept = [name for name in texts if not name.endswith("__") and name not in (*CHAIN, *ORDER)]
     if not kept or not len(table):
-        wrong = f"a table of {len(table)} rows and the columns {texts}"
+        wrong = f"a table of {len(table)} rows and the columns {some(texts)}"
     for name, kind in table[kept].dtypes.items():
         if not pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_bool_dtype(kind):
             wrong = wrong or f"column {name!r} of type {kind}"

@@ -23,9 +23,9 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import brentq
 from scipy.special import ndtri
 
-from posterity.arguments import BETWEEN, COUNT, NOT_NEGATIVE, POSITIVE, one_of
+from posterity.arguments import BETWEEN, COUNT, NOT_NEGATIVE, POSITIVE, check_shape, one_of
 from posterity.arrays.typing import ArrayLike
-from posterity.errors import MissingExtraError, ParameterError, StructureError, UsageError
+from posterity.errors import MissingExtraError, ParameterError, UsageError
 from posterity.families import ExponentialFamily, at_rest
 from posterity.families.checks import check_finite, check_proper
 from posterity.families.coordinates import POSITIVE_DEFINITE
@@ -160,12 +160,7 @@ class GaussianMechanism:
     def clipped(self, contributions: ArrayLike) -> Float[np.ndarray, "n dim"]:
         """Return the clipped contributions, in coordinates where lengths are Euclidean."""
         rows = np.asarray(contributions, np.float64)
-        if rows.ndim != 2 or rows.shape[1] != self.reference.dimension:
-            raise StructureError(
-                found=f"contributions of shape {rows.shape}",
-                expected=f"(n, {self.reference.dimension}): a row for each unit of privacy",
-                fix="Pass [factor.natural_parameters] of a site, or `record_contributions`.",
-            )
+        check_shape("contributions, a row a unit of privacy,", rows, None, self.reference.dimension)
         with np.errstate(over="ignore", invalid="ignore"):
             rows = rows @ self.root
         fix = "Find the records that cause them, without revealing which."

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -185,12 +185,10 @@ def allow(kit: Path) -> None:
     """
     own = kit / "local" / "resources.json"
     default = kit / "local" / "resources.json.default"
-    try:
+    with _of_kit(kit):
         resources = json.loads((own if own.is_file() else default).read_text())
         allowed = resources["class_allow_list"]
         resources["class_allow_list"] = allowed + [p for p in ALLOWED if p not in allowed]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _no_kit(kit, "local/resources.json.default", error) from error
     own.write_text(json.dumps(resources, indent=2))
 
 
@@ -211,10 +209,8 @@ def submit(
     event. Raises an ArtifactError if the folder is no such kit.
     """
     until = until or threading.Event()
-    try:
+    with _of_kit(kit):
         user = json.loads((kit / "startup" / "fed_admin.json").read_text())["admin"]["username"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _no_kit(kit, "startup/fed_admin.json", error) from error
     while not until.is_set():
         session = None
         try:
@@ -291,8 +287,12 @@ def _there(session: Session, age: float = 30.0) -> frozenset[str]:
     return frozenset(each.name for each in clients if (each.last_connect_time or 0) > since)
 
 
-def _no_kit(kit: Path, file: str, error: Exception) -> ArtifactError:
-    return ArtifactError(
-        found=f"no {file} in '{kit}' that can be read ({error})",
-        expected="a folder that `nvflare provision` made",
-    )
+@contextlib.contextmanager
+def _of_kit(kit: Path) -> Iterator[None]:
+    """Raise an ArtifactError if what is done inside needs a file that the kit lacks."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        found = f"files of '{kit}' that cannot be read ({type(error).__name__}: {error})"
+        expected = "a folder that `nvflare provision` made"
+        raise ArtifactError(found=found, expected=expected) from error

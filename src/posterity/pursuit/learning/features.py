@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from posterity.arguments import COUNT, NATURAL, POSITIVE, Constraint
+from posterity.arguments import COUNT, NATURAL, POSITIVE, Constraint, check_shape
 from posterity.arrays.tree import leaves
 from posterity.artifact.architecture import Architecture
 from posterity.errors import StructureError
@@ -51,21 +51,14 @@ class Features(abc.ABC):
         """Return the features of inputs; a StructureError or ParameterError for invalid inputs."""
         x = self.checked(x)
         features = np.asarray(self.of(x), np.float64)
-        if features.shape != (len(x), self.size):
-            raise StructureError(
-                found=f"features of shape {features.shape} for {len(x)} inputs",
-                expected=f"shape {(len(x), self.size)}, a row an input",
-            )
+        check_shape("features", features, len(x), self.size)
         return real_numbers(features, "the features", records=False)
 
     def checked(self, x: Any) -> Array:
         """Return the inputs as an array, or raise an error for a wrong shape or wrong values."""
         x = inputs(x, ())
-        if self.shape not in (None, x.shape[1:]):
-            raise StructureError(
-                found=f"inputs of shape {x.shape}",
-                expected=f"(n, {', '.join(map(str, self.shape))})",
-            )
+        if self.shape is not None:
+            check_shape("inputs", x, None, *self.shape)
         return x
 
     def warn_of_scale(self, x: Array) -> None:
