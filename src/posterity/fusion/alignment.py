@@ -290,9 +290,9 @@ def _by_weight(block: Block | BlockTable, labels: Array, importance: Array) -> A
         return (piece.at_components(importance) * piece.counts * piece.held)[rows, None]
 
     keys = _to_rounding(group_totals(block, labels, groups, weights))
-    _, place, number = np.unique(keys, return_inverse=True, return_counts=True)
+    _, place, number = np.unique(keys[:, 0], return_inverse=True, return_counts=True)
     if len(number) < groups:
-        tied = np.append(number[place.reshape(-1)] > 1, False)  # the last entry serves -1
+        tied = np.append(number[place] > 1, False)  # the last entry serves -1
         ties = group_totals(block, np.where(tied[labels], labels, -1), groups, learnt)
         keys = np.hstack([keys, _to_rounding(ties)])
     rank = np.full(groups + 1, -1, labels.dtype)  # the last entry serves the label -1

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ import scipy
 from posterity.arrays.typing import Float, Int
 from posterity.fusion.components import LocalComponents
 from posterity.fusion.geometry import PIECE, Centroids, chunks, finite
-from posterity.fusion.judged import Judged
+from posterity.fusion.judged import Evidence, Judged
 from posterity.fusion.rows import membership
 
 Array = np.ndarray
@@ -64,20 +64,23 @@ class Clustering:
     @functools.cached_property
     def judged(self) -> Judged:
         """The statistics by which the number of groups is judged."""
+        judge([self])
+        return vars(self)["judged"]
+
+    @property
+    def centres(self) -> Float[Array, "g traits"]:
+        """Each group's average of its components' :meth:`.LocalComponents.traits`."""
         local = self.local
-        counts = self.counts
-        points = local.judged
-        centroids = self.centroids
-        shapes = local.shapes
-        if local.forward:
-            centroids = points.centroids(sums(points.coordinates, self.labels) / counts[:, None])
-        centres = centroids.coordinates
-        if shapes is not None:
-            shape = sums(shapes.coordinates, self.labels) / counts[:, None]
-            centres = np.hstack([centres, shape])
-        evidence = local.evidence_of(centroids, centres)
+        own = [sums(local.judged.coordinates, self.labels) if local.forward else self.totals]
+        if local.shapes is not None:
+            own.append(sums(local.shapes.coordinates, self.labels))
+        return np.hstack(own) / self.counts[:, None]
+
+    def take_evidence(self, centres: Float[Array, "g traits"], evidence: Evidence) -> None:
+        """Take the evidence on the groups, of known :attr:`centres`."""
+        local = self.local
         along = local.along(sums(local.masses, self.labels))
-        return Judged.of(centres, evidence, counts, *local.totals, along)
+        vars(self)["judged"] = Judged.of(centres, evidence, self.counts, *local.totals, along)
 
     def costs(self, rows: Any = slice(None)) -> Float[Array, "some g"]:
         """Return the divergence of components to each centroid."""
@@ -130,6 +133,18 @@ class Clustering:
     def relabelled(self, labels: Int[Array, " n"]) -> "Clustering":
         """Return the clustering with other labels, without empty groups."""
         return Clustering(self.local, packed(labels))
+
+
+def judge(clusterings: Sequence[Clustering]) -> None:
+    """Compute :attr:`Clustering.judged` of clusterings of the same components, all at once."""
+    local = clusterings[0].local
+    centres = np.concatenate([own.centres for own in clusterings])
+    evidence = local.evidence(centres)
+    end = 0
+    for own in clusterings:
+        groups = slice(end, end + len(own.counts))
+        end = groups.stop
+        own.take_evidence(centres[groups], evidence.take(groups))
 
 
 def packed(labels: Int[Array, " n"]) -> Int[Array, " n"]:

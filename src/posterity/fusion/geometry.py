@@ -45,6 +45,10 @@ class Divergence(enum.StrEnum):
         """Return the parameters that are averaged."""
         return members.natural_parameters if self is self.REVERSE else members.mean_parameters
 
+    def dual(self, members: ExponentialFamily) -> Float[Array, "*batch dim"]:
+        """Return the dual coordinates, the gradient of ``phi``."""
+        return members.mean_parameters if self is self.REVERSE else members.natural_parameters
+
     def potential(self, members: ExponentialFamily) -> Float[Array, "*batch"]:
         """Return ``phi``: the log normaliser ``A``, or its conjugate."""
         return members.log_normalizer() if self is self.REVERSE else members.negative_entropy()
@@ -115,17 +119,26 @@ class Points:
         """Return ``phi`` at the given coordinates."""
         return self.centroids(coordinates).potential
 
+    @property
+    def own(self) -> "Centroids":
+        """Each point as a centroid."""
+        return Centroids(self.coordinates, self.potential, lambda: self.dual)
+
     @functools.cached_property
-    def middle(self) -> tuple[Float[Array, "1 dim"], Float[Array, "1 dim"]]:
-        """The average of all points, and its dual coordinates."""
-        mean = self.coordinates.mean(0, keepdims=True)
-        return mean, self.centroids(mean).gradient
+    def dual(self) -> Float[Array, "n dim"]:
+        """The dual coordinates of all points."""
+        return self.divergence.dual(self.members(slice(None)))
+
+    @functools.cached_property
+    def middle(self) -> "Centroids":
+        """The average of all points."""
+        return self.centroids(self.coordinates.mean(0, keepdims=True))
 
     @functools.cached_property
     def _column(self) -> Float[Array, " n"]:
         """Potentials minus the slope at the middle times the offset from it."""
-        mean, slope = self.middle
-        return self.potential - (self.coordinates - mean) @ slope[0]
+        middle = self.middle
+        return self.potential - (self.coordinates - middle.coordinates) @ middle.gradient[0]
 
     def divergences(self, centroids: "Centroids") -> Float[Array, "n g"]:
         """Return ``D(c_g || x_l)`` for all pairs, in nats: a matrix product plus a row and a
@@ -142,22 +155,22 @@ class Points:
         """
         gradient, row = self._tangents(centroids)
         for rows in chunks(len(self), 8 * len(row), CACHED):
-            offset = self.coordinates[rows] - self.middle[0]
+            offset = self.coordinates[rows] - self.middle.coordinates
             yield rows, self._column[rows, None] - row - offset @ gradient.T
 
     def paired_divergences(self, centroids: "Centroids", groups: Array) -> Float[Array, " n"]:
         """Return ``D(c || x_l)`` of each point and the centroid of its group in ``groups`` (n,)."""
         gradient, row = self._tangents(centroids)
-        offset = self.coordinates - self.middle[0]
+        offset = self.coordinates - self.middle.coordinates
         rise = np.einsum("nd,nd->n", offset, gradient[groups])
         return np.maximum(self._column - row[groups] - rise, 0.0)
 
     def _tangents(self, centroids: "Centroids") -> tuple[Float[Array, "g dim"], Float[Array, " g"]]:
         """Return slopes at the centroids, and heights of tangents, relative to the middle's."""
-        mean, slope = self.middle
-        gradient = centroids.gradient - slope
-        offset = centroids.coordinates - mean
-        height = centroids.potential - offset @ slope[0]
+        middle = self.middle
+        gradient = centroids.gradient - middle.gradient
+        offset = centroids.coordinates - middle.coordinates
+        height = centroids.potential - offset @ middle.gradient[0]
         return gradient, height - np.einsum("gd,gd->g", offset, gradient)
 
 

@@ -15,6 +15,7 @@ from posterity.fusion.agglomeration import agglomerate
 from posterity.fusion.clustering import (
     Clustering,
     assign,
+    judge,
     packed,
     polish,
     refine,
@@ -83,8 +84,9 @@ def _descend(
     levels = {len(best.counts): best.objective}
     waited = 0
     while current is not None:
-        current = refine(current, sweeps=20 if thorough else 2)
         hopeless = current.objective - trace[-1] > most_gained(current)
+        if not (thorough and hopeless):
+            current = refine(current, sweeps=20 if thorough else 2)
         if thorough and not hopeless:
             current = polish(current)
         groups = len(current.counts)
@@ -158,6 +160,8 @@ def _without(clustering: Clustering, options: Any, group: Int[Array, " n"]) -> C
             labels = np.where(np.isin(clustering.labels, gone), group, clustering.labels)
             labels = clustering.exclusive(labels, np.delete(groups, gone))
             shorter.append(clustering.relabelled(labels))
+    if shorter:
+        judge(shorter)
     return min(shorter, key=operator.attrgetter("objective"), default=None)
 
 
