@@ -182,7 +182,7 @@ def _extend(local: LocalComponents, seed: Clustering, components: int | None) ->
     """Assign all other sites, open groups for components that fit nowhere, and refine; dissolve
     groups as long as that is better.
     """
-    current = refine(Clustering(local, _open(local, seed, components)), sweeps=8)
+    current = refine(Clustering(local, _open(local, seed, components)), sweeps=2)
     if components is None:  # the sample was polished
         return _descend(current, shed(current), thorough=False, patience=0)
     if len(current.counts) != components:
