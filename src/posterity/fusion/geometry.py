@@ -95,7 +95,7 @@ class Points:
         """Return some of the points, centred at the same point; a slice copies nothing."""
         own = self.coordinates[rows], self.potential[rows]
         some = Points(self.template, self.divergence, *own)
-        vars(some).update(middle=self.middle, _column=self._column[rows])
+        vars(some).update(middle=self.middle, _lifted=self._lifted[rows])
         return some
 
     def members(self, rows: slice) -> ExponentialFamily:
@@ -135,14 +135,19 @@ class Points:
         return self.centroids(self.coordinates.mean(0, keepdims=True))
 
     @functools.cached_property
-    def _column(self) -> Float[Array, " n"]:
-        """Potentials minus the slope at the middle times the offset from it."""
+    def _lifted(self) -> Float[Array, "n dim+2"]:
+        """Offsets from the middle, heights above the tangent there, and ones: the inner product
+        with a row of :meth:`_tangents` is a divergence.
+        """
         middle = self.middle
-        return self.potential - (self.coordinates - middle.coordinates) @ middle.gradient[0]
+        out = np.ones((len(self), middle.coordinates.size + 2))
+        offset = np.subtract(self.coordinates, middle.coordinates, out=out[:, :-2])
+        out[:, -2] = self.potential - offset @ middle.gradient[0]
+        return out
 
     def divergences(self, centroids: "Centroids") -> Float[Array, "n g"]:
-        """Return ``D(c_g || x_l)`` for all pairs, in nats: a matrix product plus a row and a
-        column. The factors are centred first, which only avoids cancellation.
+        """Return ``D(c_g || x_l)`` for all pairs, in nats: a matrix product. The factors are
+        centred first, which only avoids cancellation.
         """
         out = np.empty((len(self), len(centroids.coordinates)))
         for rows, part in self.differences(centroids):
@@ -153,25 +158,26 @@ class Points:
         """Yield the divergences (some, G) of some rows at a time. Rounding may make some
         negative.
         """
-        gradient, row = self._tangents(centroids)
-        for rows in chunks(len(self), 8 * len(row), CACHED):
-            offset = self.coordinates[rows] - self.middle.coordinates
-            yield rows, self._column[rows, None] - row - offset @ gradient.T
+        tangents = self._tangents(centroids)
+        for rows in chunks(len(self), 8 * len(tangents), CACHED):
+            yield rows, self._lifted[rows] @ tangents.T
 
     def paired_divergences(self, centroids: "Centroids", groups: Array) -> Float[Array, " n"]:
         """Return ``D(c || x_l)`` of each point and the centroid of its group in ``groups`` (n,)."""
-        gradient, row = self._tangents(centroids)
-        offset = self.coordinates - self.middle.coordinates
-        rise = np.einsum("nd,nd->n", offset, gradient[groups])
-        return np.maximum(self._column - row[groups] - rise, 0.0)
+        tangents = self._tangents(centroids)
+        return np.maximum(np.einsum("nd,nd->n", self._lifted, tangents[groups]), 0.0)
 
-    def _tangents(self, centroids: "Centroids") -> tuple[Float[Array, "g dim"], Float[Array, " g"]]:
-        """Return slopes at the centroids, and heights of tangents, relative to the middle's."""
+    def _tangents(self, centroids: "Centroids") -> Float[Array, "g dim+2"]:
+        """Return the tangents at centroids less that at the middle: descents, ones, and depths
+        at the middle.
+        """
         middle = self.middle
-        gradient = centroids.gradient - middle.gradient
+        out = np.ones((len(centroids.potential), middle.coordinates.size + 2))
+        descent = np.subtract(middle.gradient, centroids.gradient, out=out[:, :-2])
         offset = centroids.coordinates - middle.coordinates
         height = centroids.potential - offset @ middle.gradient[0]
-        return gradient, height - np.einsum("gd,gd->g", offset, gradient)
+        out[:, -1] = -height - np.einsum("gd,gd->g", offset, descent)
+        return out
 
 
 @dataclasses.dataclass(frozen=True)
