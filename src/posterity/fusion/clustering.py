@@ -76,6 +76,12 @@ class Clustering:
             own.append(sums(local.shapes.coordinates, self.labels))
         return np.hstack(own) / self.counts[:, None]
 
+    def same(self, other: "Clustering") -> bool:
+        """Return whether the groups are those of another clustering of the same components."""
+        groups = len(self.counts)
+        pairs = np.unique(self.labels * groups + other.labels)
+        return groups == len(other.counts) == len(pairs)
+
     def take_evidence(self, centres: Float[Array, "g traits"], evidence: Evidence) -> None:
         """Take the evidence on the groups, of known :attr:`centres`."""
         local = self.local
@@ -221,21 +227,27 @@ def _improved(
     return clustering
 
 
-def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
-    """Return each site's best labels, where each component's own group is the others' of it."""
+def _leave_one_out(clustering: Clustering, *, far: float = 16.0) -> Int[Array, " n"]:
+    """Return each site's best labels, where each component's own group is the others' of it. Where
+    all other groups are ``far`` times as far as the own one with it and a nat, nothing is computed.
+    """
     local = clustering.local
     counts = clustering.counts
-    out = np.empty_like(clustering.labels)
+    out = clustering.labels.copy()
     for part, starts in local.parts(len(counts)):
-        points = local.points.take(part)
         own = clustering.labels[part]
+        at = np.arange(len(own))
         costs = clustering.costs(part) * (counts / (counts + 1))
+        home = costs[at, own]
+        costs[at, own] = np.inf
+        if (costs.min(1) > far * (home + 1)).all():
+            continue
+        points = local.points.take(part)
         # A group of one component keeps its centroid, so that staying costs nothing.
         shared = counts[own] > 1
         left = np.maximum(counts[own] - 1, 1.0)
         rest = (clustering.totals[own] - points.coordinates) / left[:, None]
         others = points.centroids(np.where(shared[:, None], rest, points.coordinates))
-        at = np.arange(len(own))
         share = np.where(shared, left / (left + 1), 1.0)
         costs[at, own] = points.paired_divergences(others, at) * share
         out[part] = assign(costs, starts)

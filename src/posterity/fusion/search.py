@@ -100,6 +100,8 @@ def _descend(
         if waited > patience or (hopeless and groups < len(best.counts)):
             break
         current = drop(current, 3) if thorough else shed(current)
+        if current is not None and best.same(current):
+            current = best
     return SearchResult(best, trace, levels)
 
 
@@ -159,10 +161,13 @@ def _without(clustering: Clustering, options: Any, group: Int[Array, " n"]) -> C
         if len(groups) - len(gone) >= clustering.local.largest:
             labels = np.where(np.isin(clustering.labels, gone), group, clustering.labels)
             labels = clustering.exclusive(labels, np.delete(groups, gone))
-            shorter.append(clustering.relabelled(labels))
-    if shorter:
-        judge(shorter)
-    return min(shorter, key=operator.attrgetter("objective"), default=None)
+            option = clustering.relabelled(labels)
+            if not any(map(option.same, shorter)):
+                shorter.append(option)
+    if len(shorter) < 2:
+        return shorter[0] if shorter else None
+    judge(shorter)
+    return min(shorter, key=operator.attrgetter("objective"))
 
 
 def split(clustering: Clustering) -> Clustering | None:
