@@ -43,7 +43,12 @@ class Clustering:
     @functools.cached_property
     def totals(self) -> Float[Array, "g dim"]:
         """Sums of the coordinates of each group's components."""
-        return sums(self.local.points.coordinates, self.labels)
+        return self._members @ self.local.points.coordinates
+
+    @functools.cached_property
+    def _members(self) -> Any:
+        """The membership matrix (G, n)."""
+        return memberships(self.labels, len(self.counts))
 
     @functools.cached_property
     def centroids(self) -> Centroids:
@@ -71,21 +76,23 @@ class Clustering:
     def centres(self) -> Float[Array, "g traits"]:
         """Each group's average of its components' :meth:`.LocalComponents.traits`."""
         local = self.local
-        own = [sums(local.judged.coordinates, self.labels) if local.forward else self.totals]
+        own = [self._members @ local.judged.coordinates if local.forward else self.totals]
         if local.shapes is not None:
-            own.append(sums(local.shapes.coordinates, self.labels))
+            own.append(self._members @ local.shapes.coordinates)
         return np.hstack(own) / self.counts[:, None]
 
     def same(self, other: "Clustering") -> bool:
         """Return whether the groups are those of another clustering of the same components."""
         groups = len(self.counts)
-        pairs = np.unique(self.labels * groups + other.labels)
-        return groups == len(other.counts) == len(pairs)
+        if groups != len(other.counts):
+            return False
+        pairs = np.bincount(self.labels * groups + other.labels)
+        return np.count_nonzero(pairs) == groups
 
     def take_evidence(self, centres: Float[Array, "g traits"], evidence: Evidence) -> None:
         """Take the evidence on the groups, of known :attr:`centres`."""
         local = self.local
-        along = local.along(sums(local.masses, self.labels))
+        along = local.along(self._members @ local.masses)
         vars(self)["judged"] = Judged.of(centres, evidence, self.counts, *local.totals, along)
 
     def costs(self, rows: Any = slice(None)) -> Float[Array, "some g"]:
@@ -162,10 +169,14 @@ def sums(
     rows: Float[Array, "n dim"], labels: Int[Array, " n"], groups: int | None = None
 ) -> Float[Array, "g dim"]:
     """Return the sums of rows by label, for ``groups`` labels or as many as occur."""
-    groups = int(labels.max()) + 1 if groups is None else groups
+    return memberships(labels, int(labels.max()) + 1 if groups is None else groups) @ rows
+
+
+def memberships(labels: Int[Array, " n"], groups: int) -> Any:
+    """Return the membership matrix (G, n): a sparse one if it is large."""
     if groups * len(labels) <= SMALL:
-        return np.eye(groups)[:, labels] @ rows
-    return membership(labels, groups) @ rows
+        return (labels == np.arange(groups)[:, None]).astype(float)
+    return membership(labels, groups)
 
 
 def assign(
