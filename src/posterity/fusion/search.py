@@ -6,6 +6,7 @@ depend on the order in which they were passed.
 
 import dataclasses
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -71,14 +72,23 @@ def _search_sample(local: LocalComponents, components: int | None) -> SearchResu
         return _exactly(start, wanted)
     best = merging.level(merging.best)
     assert best is not None  # the best level exists
-    return _descend(best, merging.level(merging.best + 1) or best, thorough=True)
+    more = merging.level(merging.best + 1)
+    fewer = merging.level(merging.best - 1)
+    known = [level for level in (best, more, fewer) if level is not None]
+    return _descend(best, more or best, thorough=True, known=known)
 
 
 def _descend(
-    best: Clustering, current: Clustering | None, *, thorough: bool, patience: int = 5
+    best: Clustering,
+    current: Clustering | None,
+    *,
+    thorough: bool,
+    patience: int = 5,
+    known: Sequence[Clustering] = (),
 ) -> SearchResult:
     """Refine clusterings with fewer and fewer groups, from the ``current`` one on, until several
-    together are no better than the best. The trace of the objective never rises.
+    together are no better than the best. The trace of the objective never rises. What is known of
+    some clusterings isn't computed again.
     """
     trace = [best.objective]
     levels = {len(best.counts): best.objective}
@@ -100,8 +110,8 @@ def _descend(
         if waited > patience or (hopeless and groups < len(best.counts)):
             break
         current = drop(current, 3) if thorough else shed(current)
-        if current is not None and best.same(current):
-            current = best
+        if current is not None:
+            current = next(filter(current.same, known), current)
     return SearchResult(best, trace, levels)
 
 
