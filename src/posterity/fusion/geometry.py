@@ -95,7 +95,9 @@ class Points:
         """Return some of the points, centred at the same point; a slice copies nothing."""
         own = self.coordinates[rows], self.potential[rows]
         some = Points(self.template, self.divergence, *own)
-        vars(some).update(middle=self.middle, _lifted=self._lifted[rows])
+        vars(some)["middle"] = self.middle
+        if "_lifted" in vars(self):
+            vars(some)["_lifted"] = self._lifted[rows]
         return some
 
     def members(self, rows: slice) -> ExponentialFamily:

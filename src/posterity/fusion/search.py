@@ -95,10 +95,8 @@ def _descend(
     waited = 0
     while current is not None:
         hopeless = current.objective - trace[-1] > most_gained(current)
-        if not (thorough and hopeless):
-            current = refine(current, sweeps=20 if thorough else 2)
-        if thorough and not hopeless:
-            current = polish(current)
+        if not hopeless:
+            current = polish(refine(current)) if thorough else refine(current, sweeps=2)
         groups = len(current.counts)
         objective = current.objective
         levels[groups] = min(objective, levels.get(groups, np.inf))
