@@ -195,9 +195,11 @@ def _extend(local: LocalComponents, seed: Clustering, components: int | None) ->
     """Assign all other sites, open groups for components that fit nowhere, and refine; dissolve
     groups as long as that is better.
     """
-    current = refine(Clustering(local, _open(local, seed, components)), sweeps=2)
+    current = Clustering(local, _open(local, seed, components))
     if components is None:  # the sample was polished
+        current = refine(current, sweeps=2)
         return _descend(current, shed(current), thorough=False, patience=0)
+    current = refine(current, sweeps=8)
     if len(current.counts) != components:
         return _exactly(current, components)
     return SearchResult(current, [current.objective])
