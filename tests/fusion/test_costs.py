@@ -9,10 +9,10 @@ import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posterity import DiagonalGaussian
+from posterity import DiagonalGaussian, NormalWishart
 from posterity.fusion import clustering as of_clustering
 from posterity.fusion.agglomeration import agglomerate, ward
-from posterity.fusion.clustering import Clustering, assign, packed, sums
+from posterity.fusion.clustering import Clustering, assign, judge, packed, sums
 from posterity.fusion.components import LocalComponents
 from posterity.fusion.geometry import Points
 from posterity.fusion.search import drop, search
@@ -142,6 +142,51 @@ def _known_is_found_anew(known: Clustering) -> None:
     close(known.centroids.gradient, anew.centroids.gradient)
     close(known.costs(), anew.costs())
     assert (known.nearest == anew.nearest).all()
+
+
+@settings(max_examples=25)
+@given(seed=seeds)
+def test_clusterings_that_are_judged_together_are_judged_as_each_alone(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    members = NormalWishart.from_standard(
+        4 * rng.normal(size=(20, 2)),
+        rng.uniform(5, 50, 20),
+        rng.uniform(0.5, 2, (20, 1, 1)) * np.eye(2),
+        rng.uniform(8, 60, 20),
+    )
+    local = LocalComponents(Points.of(members), np.arange(6) * 4)
+    labels = [clustering(seed + n, groups).labels for n, groups in enumerate((5, 6, 9))]
+    together = [Clustering(local, own) for own in labels]
+    judge(together)
+    for own in together:
+        alone = Clustering(local, own.labels)
+        assert own.objective == pytest.approx(alone.objective, rel=1e-12)
+        for known, anew in zip(own.judged.evidence, alone.judged.evidence, strict=True):
+            np.testing.assert_allclose(known, anew, rtol=1e-9, atol=1e-9)
+
+
+@given(seed=seeds)
+def test_clusterings_are_the_same_whatever_groups_are_called(seed: int) -> None:
+    rng, one = np.random.default_rng(seed), clustering(seed)
+    names = rng.permutation(len(one.counts))
+    assert one.same(Clustering(one.local, names[one.labels]))
+    other = clustering(seed + 1)
+    pairs = zip(one.labels.tolist(), other.labels.tolist(), strict=True)
+    alike = len({*pairs}) == len(one.counts) == len(other.counts)
+    assert one.same(other) == alike
+
+
+@settings(max_examples=25)
+@given(seed=seeds, spread=st.sampled_from([1.0, 10.0, 100.0]))
+def test_polishing_without_a_look_first_finds_the_same(seed: int, spread: float) -> None:
+    rng = np.random.default_rng(seed)
+    labels = np.tile(np.arange(4), 5)
+    mean = spread * rng.normal(size=(4, 2))[labels] + 0.5 * rng.normal(size=(20, 2))
+    members = DiagonalGaussian.from_standard(mean, rng.uniform(0.2, 0.4, mean.shape))
+    local = LocalComponents(Points.of(members), np.arange(6) * 4)
+    found = Clustering(local, labels)
+    at_once = of_clustering._leave_one_out(found)
+    np.testing.assert_array_equal(at_once, of_clustering._leave_one_out(found, far=np.inf))
 
 
 @settings(max_examples=25)

@@ -73,6 +73,9 @@ class known_at_rest:  # as other decorators
         if node is None:
             return self
         value = self.function(node)
+        if type(value) is np.ndarray:  # the usual case
+            node.__dict__[self.function.__name__] = frozen(value)
+            return value
         array = hasattr(value, "dtype")
         own = node.children()
         found = [value] if array else value.children()

@@ -93,11 +93,11 @@ class Closed(Marginal):
     formulas: Formulas
     parameters: tuple[Array, ...]
 
-    @property
+    @functools.cached_property
     def mean(self) -> Array:
         return self._at(self.formulas.mean)
 
-    @property
+    @functools.cached_property
     def sd(self) -> Array:
         return self._at(self.formulas.sd)
 

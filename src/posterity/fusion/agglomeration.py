@@ -7,9 +7,9 @@ import numpy as np
 import scipy
 
 from posterity.arrays.typing import Float, Int
-from posterity.fusion.clustering import Clustering, packed
+from posterity.fusion.clustering import Clustering
 from posterity.fusion.components import LocalComponents
-from posterity.fusion.judged import shares
+from posterity.fusion.judged import Evidence, shares
 
 Array = np.ndarray
 
@@ -17,18 +17,24 @@ Array = np.ndarray
 @dataclasses.dataclass(frozen=True)
 class Merging:
     """Ward's merging of single components: level ``k`` has ``N - k`` groups, and ``objective`` is
-    the description length of each level.
+    the description length of each level. ``centres`` and ``evidence`` are those of all groups of
+    the tree.
     """
 
     local: LocalComponents
     tree: "Tree"
+    centres: Float[Array, "groups traits"]
+    evidence: Evidence
     objective: Float[Array, " levels"]
 
     def level(self, groups: int) -> Clustering | None:
         """Return the clustering with this number of groups, or None if merging had none."""
         if not self.fewest <= groups <= len(self.local.points):
             return None
-        return Clustering(self.local, self.tree.cut(groups))
+        rows, labels = np.unique(self.tree.cut(groups), return_inverse=True)
+        level = Clustering(self.local, labels)
+        level.take_evidence(self.centres[rows], self.evidence.take(rows))
+        return level
 
     @property
     def best(self) -> int:
@@ -46,11 +52,15 @@ def agglomerate(local: LocalComponents) -> Merging:
     of levels are exact; costs are exact for quadratic divergences.
     """
     points = local.points
-    costs = points.divergences(points.centroids(points.coordinates))
+    costs = points.divergences(points.own)
     costs = (costs + costs.T) / 4  # the rise by merging each pair, to second order
     costs[local.site[:, None] == local.site] = np.inf
     tree = ward(costs)
-    return Merging(local, tree, _level_objectives(local, tree))
+    counts = tree.sums(np.ones((len(points), 1)))
+    centres = tree.sums(local.traits()) / counts
+    evidence = local.evidence(centres)
+    objective = _level_objectives(local, tree, counts[:, 0], evidence)
+    return Merging(local, tree, centres, evidence, objective)
 
 
 class Tree(NamedTuple):
@@ -62,13 +72,15 @@ class Tree(NamedTuple):
     merged: Int[Array, "steps two"]
 
     def cut(self, groups: int) -> Int[Array, " n"]:
-        """Return the group of each single one when so many are left, or as few as possible."""
+        """Return the number of each single one's group when so many are left, or as few as
+        possible.
+        """
         steps = self.merged[: max(self.size - groups, 0)]
         into = np.arange(self.size + len(steps))
         into[steps] = self.size + np.arange(len(steps))[:, None]
         while (into != into[into]).any():
             into = into[into]
-        return packed(into[: self.size])
+        return into[: self.size]
 
     def sums(self, own: Float[Array, "n width"]) -> Float[Array, "groups width"]:
         """Return the sum of the rows of each group's members."""
@@ -100,14 +112,14 @@ def ward(costs: Float[Array, "n n"]) -> Tree:
     return Tree(size, tree[tree[:, 2] ** 2 <= most, :2].astype(int))
 
 
-def _level_objectives(local: LocalComponents, tree: Tree) -> Float[Array, " levels"]:
+def _level_objectives(
+    local: LocalComponents, tree: Tree, counts: Float[Array, " groups"], evidence: Evidence
+) -> Float[Array, " levels"]:
     """Return the objective of each level: terms of merged groups, minus those of their two parts,
     are summed in the order of merging.
     """
     criterion = local.criterion
     total = len(local.points)
-    counts = tree.sums(np.ones((total, 1)))[:, 0]
-    evidence = local.evidence(tree.sums(local.traits()) / counts[:, None])
 
     def levels(worth: Array) -> Array:
         change = worth[total:] - worth[tree.merged].sum(1)

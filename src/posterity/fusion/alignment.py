@@ -282,21 +282,16 @@ def _by_weight(block: Block | BlockTable, labels: Array, importance: Array) -> A
     groups = int(labels.max()) + 1
     known = bool(block.priors.exchangeable.all())
 
-    def learnt(piece: Block, rows: Array) -> Array:
-        natural = picked(piece.members, rows).natural_parameters
-        return natural - piece.priors.at(piece.site[rows]).natural_parameters if known else natural
+    def keys(piece: Block, rows: Array) -> Array:
+        weights = piece.at_components(importance) * piece.counts * piece.held
+        learnt = picked(piece.members, rows).natural_parameters
+        if known:
+            learnt = learnt - piece.priors.at(piece.site[rows]).natural_parameters
+        return np.column_stack([weights[rows], learnt])
 
-    def weights(piece, rows):
-        return (piece.at_components(importance) * piece.counts * piece.held)[rows, None]
-
-    keys = _to_rounding(group_totals(block, labels, groups, weights))
-    _, place, number = np.unique(keys, return_inverse=True, return_counts=True)
-    if len(number) < groups:
-        tied = np.append(number[place.reshape(-1)] > 1, False)  # the last entry serves -1
-        ties = group_totals(block, np.where(tied[labels], labels, -1), groups, learnt)
-        keys = np.hstack([keys, _to_rounding(ties)])
+    totals = _to_rounding(group_totals(block, labels, groups, keys))
     rank = np.full(groups + 1, -1, labels.dtype)  # the last entry serves the label -1
-    rank[np.lexsort(-keys.T[::-1])] = np.arange(groups)
+    rank[np.lexsort(-totals.T[::-1])] = np.arange(groups)
     return np.take(rank, labels, out=labels, mode="wrap")
 
 

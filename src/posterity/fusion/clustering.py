@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ import scipy
 from posterity.arrays.typing import Float, Int
 from posterity.fusion.components import LocalComponents
 from posterity.fusion.geometry import PIECE, Centroids, chunks, finite
-from posterity.fusion.judged import Judged
+from posterity.fusion.judged import Evidence, Judged
 from posterity.fusion.rows import membership
 
 Array = np.ndarray
@@ -43,7 +43,12 @@ class Clustering:
     @functools.cached_property
     def totals(self) -> Float[Array, "g dim"]:
         """Sums of the coordinates of each group's components."""
-        return sums(self.local.points.coordinates, self.labels)
+        return self._members @ self.local.points.coordinates
+
+    @functools.cached_property
+    def _members(self) -> Any:
+        """The membership matrix (G, n)."""
+        return memberships(self.labels, len(self.counts))
 
     @functools.cached_property
     def centroids(self) -> Centroids:
@@ -64,20 +69,31 @@ class Clustering:
     @functools.cached_property
     def judged(self) -> Judged:
         """The statistics by which the number of groups is judged."""
+        judge([self])
+        return vars(self)["judged"]
+
+    @property
+    def centres(self) -> Float[Array, "g traits"]:
+        """Each group's average of its components' :meth:`.LocalComponents.traits`."""
         local = self.local
-        counts = self.counts
-        points = local.judged
-        centroids = self.centroids
-        shapes = local.shapes
-        if local.forward:
-            centroids = points.centroids(sums(points.coordinates, self.labels) / counts[:, None])
-        centres = centroids.coordinates
-        if shapes is not None:
-            shape = sums(shapes.coordinates, self.labels) / counts[:, None]
-            centres = np.hstack([centres, shape])
-        evidence = local.evidence_of(centroids, centres)
-        along = local.along(sums(local.masses, self.labels))
-        return Judged.of(centres, evidence, counts, *local.totals, along)
+        own = [self._members @ local.judged.coordinates if local.forward else self.totals]
+        if local.shapes is not None:
+            own.append(self._members @ local.shapes.coordinates)
+        return np.hstack(own) / self.counts[:, None]
+
+    def same(self, other: "Clustering") -> bool:
+        """Return whether the groups are those of another clustering of the same components."""
+        groups = len(self.counts)
+        if groups != len(other.counts):
+            return False
+        pairs = np.bincount(self.labels * groups + other.labels)
+        return np.count_nonzero(pairs) == groups
+
+    def take_evidence(self, centres: Float[Array, "g traits"], evidence: Evidence) -> None:
+        """Take the evidence on the groups, of known :attr:`centres`."""
+        local = self.local
+        along = local.along(self._members @ local.masses)
+        vars(self)["judged"] = Judged.of(centres, evidence, self.counts, *local.totals, along)
 
     def costs(self, rows: Any = slice(None)) -> Float[Array, "some g"]:
         """Return the divergence of components to each centroid."""
@@ -132,6 +148,18 @@ class Clustering:
         return Clustering(self.local, packed(labels))
 
 
+def judge(clusterings: Sequence[Clustering]) -> None:
+    """Compute :attr:`Clustering.judged` of clusterings of the same components, all at once."""
+    local = clusterings[0].local
+    centres = np.concatenate([own.centres for own in clusterings])
+    evidence = local.evidence(centres)
+    end = 0
+    for own in clusterings:
+        groups = slice(end, end + len(own.counts))
+        end = groups.stop
+        own.take_evidence(centres[groups], evidence.take(groups))
+
+
 def packed(labels: Int[Array, " n"]) -> Int[Array, " n"]:
     """Return labels without gaps, in the same order."""
     return ((np.bincount(labels) > 0).cumsum() - 1)[labels]
@@ -141,10 +169,14 @@ def sums(
     rows: Float[Array, "n dim"], labels: Int[Array, " n"], groups: int | None = None
 ) -> Float[Array, "g dim"]:
     """Return the sums of rows by label, for ``groups`` labels or as many as occur."""
-    groups = int(labels.max()) + 1 if groups is None else groups
+    return memberships(labels, int(labels.max()) + 1 if groups is None else groups) @ rows
+
+
+def memberships(labels: Int[Array, " n"], groups: int) -> Any:
+    """Return the membership matrix (G, n): a sparse one if it is large."""
     if groups * len(labels) <= SMALL:
-        return np.eye(groups)[:, labels] @ rows
-    return membership(labels, groups) @ rows
+        return (labels == np.arange(groups)[:, None]).astype(float)
+    return membership(labels, groups)
 
 
 def assign(
@@ -206,21 +238,27 @@ def _improved(
     return clustering
 
 
-def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
-    """Return each site's best labels, where each component's own group is the others' of it."""
+def _leave_one_out(clustering: Clustering, *, far: float = 16.0) -> Int[Array, " n"]:
+    """Return each site's best labels, where each component's own group is the others' of it. Where
+    all other groups are ``far`` times as far as the own one with it and a nat, nothing is computed.
+    """
     local = clustering.local
     counts = clustering.counts
-    out = np.empty_like(clustering.labels)
+    out = clustering.labels.copy()
     for part, starts in local.parts(len(counts)):
-        points = local.points.take(part)
         own = clustering.labels[part]
+        at = np.arange(len(own))
         costs = clustering.costs(part) * (counts / (counts + 1))
+        home = costs[at, own]
+        costs[at, own] = np.inf
+        if (costs.min(1) > far * (home + 1)).all():
+            continue
+        points = local.points.take(part)
         # A group of one component keeps its centroid, so that staying costs nothing.
         shared = counts[own] > 1
         left = np.maximum(counts[own] - 1, 1.0)
         rest = (clustering.totals[own] - points.coordinates) / left[:, None]
         others = points.centroids(np.where(shared[:, None], rest, points.coordinates))
-        at = np.arange(len(own))
         share = np.where(shared, left / (left + 1), 1.0)
         costs[at, own] = points.paired_divergences(others, at) * share
         out[part] = assign(costs, starts)

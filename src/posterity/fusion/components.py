@@ -56,10 +56,10 @@ class LocalComponents:
         return self.points.divergence is Divergence.FORWARD
 
     @functools.cached_property
-    def _populations(self) -> list[tuple[Points, float]]:
+    def _populations(self) -> tuple[Points, list[float]]:
         """The population, i.e. the member with the least summed ``KL(l || .)`` to all components,
-        and the average ``KL(l || population)``; and, with a location, those of the shapes. Of very
-        many components, evenly spaced ones are used.
+        and, with a location, that of the shapes; and the average ``KL(l || population)`` of each.
+        Of very many components, evenly spaced ones are used.
         """
         several = [self.judged, *([] if self.shapes is None else [self.shapes])]
         if len(self.judged) > MANY:
@@ -84,14 +84,14 @@ class LocalComponents:
     def criterion(self) -> Criterion:
         """The criterion for the number of groups."""
         judged = self.judged
-        surprise = self._populations[0][1]
+        surprise = self._populations[1]
         return Criterion.of(
             judged.template,
             None if judged.template.gaussian else self._known_at_sites,
             sites=self.sites,
             total=len(judged),
-            surprise=surprise,
-            shape=self._populations[1][1] if self.shapes is not None else 0.0,
+            surprise=surprise[0],
+            shape=surprise[1] if self.shapes is not None else 0.0,
             numbers=self.numbers,
         )
 
@@ -169,45 +169,44 @@ class LocalComponents:
 
     def evidence(self, traits: Float[Array, "g traits"]) -> Evidence:
         """Return the evidence of groups with these averages of :meth:`traits`."""
-        dim = self.judged.coordinates.shape[1]
-        return self.evidence_of(self.judged.centroids(traits[:, :dim]), traits)
-
-    def evidence_of(self, centroids: Centroids, traits: Float[Array, "g traits"]) -> Evidence:
-        """Return the evidence of groups with known centroids."""
-        surprise = self.surprise(centroids)
-        less = self.unequal(centroids.coordinates)
-        potential = centroids.potential - less
+        natural = traits[:, : self.judged.coordinates.shape[1]]
+        less = self.unequal(natural)
         if self.shapes is None:
+            centroids = self.judged.centroids(natural)
             nothing = np.zeros(len(traits))
-            return Evidence(potential, nothing, surprise, nothing)
-        averages = traits[:, centroids.coordinates.shape[1] :]
+            return Evidence(centroids.potential - less, nothing, self._surprise(centroids), nothing)
+        averages = traits[:, natural.shape[1] :]
         shapes = self.shapes.centroids(averages)
-        shape = shapes.potential
         if self.criterion.both:
-            potential = potential - self._widened(centroids, shapes)
+            potential = self._as_wide(natural, shapes)
+            surprise = np.full(len(traits), self.criterion.place)
+        else:
+            centroids = self.judged.centroids(natural)
+            potential = centroids.potential
+            surprise = self._surprise(centroids)
         mean, slope, at = self.typical
-        typical = np.maximum(shape - at - (averages - mean) @ slope, 0.0)
-        return Evidence(potential, shape - less, surprise, typical)
+        typical = np.maximum(shapes.potential - at - (averages - mean) @ slope, 0.0)
+        return Evidence(potential - less, shapes.potential - less, surprise, typical)
 
-    def _widened(self, centroids: Centroids, shapes: Centroids) -> Float[Array, " g"]:
-        """Return ``KL(average shape || the centroid's shape)``. An average of natural parameters is
-        wider than its members if these lie apart, so that divergences grow with the logarithm of
-        the distance. With this term they grow with its square, like errors of location.
+    def _as_wide(self, natural: Float[Array, "g dim"], shapes: Centroids) -> Float[Array, " g"]:
+        """Return potentials less ``KL(average shape || the average's shape)``. An average of
+        natural parameters is wider than its members if these lie apart, so that divergences grow
+        with the logarithm of the distance. With this term they grow with its square, like errors of
+        location.
         """
         judged = self.judged
-        there = judged.template.centred(centroids.coordinates)
-        potential = centroids.potential
-        if not judged.template.normalizer_stays:
-            potential = judged.potential_at(there)
+        there = judged.template.centred(natural)
         rise = np.einsum("gd,gd->g", there - shapes.coordinates, shapes.gradient)
-        return np.maximum(potential - shapes.potential - rise, 0.0)
+        if not judged.template.normalizer_stays:
+            rise = rise + judged.potential_at(natural) - judged.potential_at(there)
+        return shapes.potential + rise
 
     @functools.cached_property
     def typical(self) -> tuple[Array, Array, float]:
         """The average of all shapes, its dual, and its potential."""
         assert self.shapes is not None
-        mean, slope = self.shapes.middle
-        return mean[0], slope[0], float(self.shapes.potential_at(mean)[0])
+        middle = self.shapes.middle
+        return middle.coordinates[0], middle.gradient[0], float(middle.potential[0])
 
     @functools.cached_property
     def places(self) -> Float[Array, "n located"]:
@@ -219,7 +218,9 @@ class LocalComponents:
         sizes = [own.shape[-1] for own in leaves(place)]
         points = np.hstack(leaves(self.judged.members(slice(None)).location()))
         scale = np.where((spread := points.std(0)) > 0, spread, 1.0)
-        average = self.shapes.family(np.repeat(self.shapes.middle[0], len(scale) + 1, axis=0))
+        average = self.shapes.family(
+            np.repeat(self.shapes.middle.coordinates, len(scale) + 1, axis=0)
+        )
         steps = np.vstack([np.zeros(len(scale)), np.diag(scale)])
         offsets = iter(np.split(steps, np.cumsum(sizes)[:-1], axis=1))
         moved = average.translate(map_leaves(lambda _: next(offsets), place))
@@ -254,14 +255,9 @@ class LocalComponents:
         """The squares of all :attr:`places`, summed by :attr:`masses`."""
         return self.masses[:, 1:].T @ self.places
 
-    def surprise(self, centroids: Centroids) -> Float[Array, " g"]:
-        """Return the divergence of averages of natural parameters from the population: ``KL(. ||
-        population)``, or the average component's share of location if shapes are priced
-        separately.
-        """
-        if self.criterion.both:
-            return np.full(len(centroids.potential), self.criterion.place)
-        return self._populations[0][0].divergences(centroids)[0]
+    def _surprise(self, centroids: Centroids) -> Float[Array, " g"]:
+        """Return ``KL(. || population)`` of averages of natural parameters."""
+        return self._populations[0].divergences(centroids)[0]
 
     def rows_of(self, sites: Int[Array, " some"]) -> tuple[Int[Array, " rows"], Int[Array, " b"]]:
         """Return the rows of several sites, and each site's start among them."""
@@ -289,19 +285,17 @@ class LocalComponents:
         return LocalComponents(self.points.take(rows), starts, numbers=self.numbers)
 
 
-def _populations_of(several: Sequence[Points]) -> list[tuple[Points, float]]:
+def _populations_of(several: Sequence[Points]) -> tuple[Points, list[float]]:
     """Return, for each of several sets of points of one family, the member that minimises summed
-    ``KL(l || .)``, and the average divergence.
+    ``KL(l || .)``; and the average divergences.
     """
     means = []
     inner = []
     for points in several:
-        dual = points.members(slice(None)).mean_parameters
-        means.append(dual.mean(0))
-        inner.append(np.vdot(points.coordinates, dual) / len(points))
+        means.append(points.dual.mean(0))
+        inner.append(np.vdot(points.coordinates, points.dual) / len(points))
     with np.errstate(all="ignore"):  # means without digits become an error
         every = Points.of(several[0].template.with_mean_parameters(np.array(means)))
     surprise = finite(every.potential) - [points.potential.mean() for points in several] + inner
     surprise = np.maximum(surprise - np.einsum("nd,nd->n", every.coordinates, means), 0.0)
-    each = [every.take(slice(n, n + 1)) for n in range(len(several))]
-    return list(zip(each, surprise.tolist(), strict=True))
+    return every, surprise.tolist()

@@ -45,6 +45,10 @@ class Divergence(enum.StrEnum):
         """Return the parameters that are averaged."""
         return members.natural_parameters if self is self.REVERSE else members.mean_parameters
 
+    def dual(self, members: ExponentialFamily) -> Float[Array, "*batch dim"]:
+        """Return the dual coordinates, the gradient of ``phi``."""
+        return members.mean_parameters if self is self.REVERSE else members.natural_parameters
+
     def potential(self, members: ExponentialFamily) -> Float[Array, "*batch"]:
         """Return ``phi``: the log normaliser ``A``, or its conjugate."""
         return members.log_normalizer() if self is self.REVERSE else members.negative_entropy()
@@ -91,7 +95,9 @@ class Points:
         """Return some of the points, centred at the same point; a slice copies nothing."""
         own = self.coordinates[rows], self.potential[rows]
         some = Points(self.template, self.divergence, *own)
-        vars(some).update(middle=self.middle, _column=self._column[rows])
+        vars(some)["middle"] = self.middle
+        if "_lifted" in vars(self):
+            vars(some)["_lifted"] = self._lifted[rows]
         return some
 
     def members(self, rows: slice) -> ExponentialFamily:
@@ -115,21 +121,35 @@ class Points:
         """Return ``phi`` at the given coordinates."""
         return self.centroids(coordinates).potential
 
-    @functools.cached_property
-    def middle(self) -> tuple[Float[Array, "1 dim"], Float[Array, "1 dim"]]:
-        """The average of all points, and its dual coordinates."""
-        mean = self.coordinates.mean(0, keepdims=True)
-        return mean, self.centroids(mean).gradient
+    @property
+    def own(self) -> "Centroids":
+        """Each point as a centroid."""
+        return Centroids(self.coordinates, self.potential, lambda: self.dual)
 
     @functools.cached_property
-    def _column(self) -> Float[Array, " n"]:
-        """Potentials minus the slope at the middle times the offset from it."""
-        mean, slope = self.middle
-        return self.potential - (self.coordinates - mean) @ slope[0]
+    def dual(self) -> Float[Array, "n dim"]:
+        """The dual coordinates of all points."""
+        return self.divergence.dual(self.members(slice(None)))
+
+    @functools.cached_property
+    def middle(self) -> "Centroids":
+        """The average of all points."""
+        return self.centroids(self.coordinates.mean(0, keepdims=True))
+
+    @functools.cached_property
+    def _lifted(self) -> Float[Array, "n dim+2"]:
+        """Offsets from the middle, heights above the tangent there, and ones: the inner product
+        with a row of :meth:`_tangents` is a divergence.
+        """
+        middle = self.middle
+        out = np.ones((len(self), middle.coordinates.size + 2))
+        offset = np.subtract(self.coordinates, middle.coordinates, out=out[:, :-2])
+        out[:, -2] = self.potential - offset @ middle.gradient[0]
+        return out
 
     def divergences(self, centroids: "Centroids") -> Float[Array, "n g"]:
-        """Return ``D(c_g || x_l)`` for all pairs, in nats: a matrix product plus a row and a
-        column. The factors are centred first, which only avoids cancellation.
+        """Return ``D(c_g || x_l)`` for all pairs, in nats: a matrix product. The factors are
+        centred first, which only avoids cancellation.
         """
         out = np.empty((len(self), len(centroids.coordinates)))
         for rows, part in self.differences(centroids):
@@ -140,25 +160,26 @@ class Points:
         """Yield the divergences (some, G) of some rows at a time. Rounding may make some
         negative.
         """
-        gradient, row = self._tangents(centroids)
-        for rows in chunks(len(self), 8 * len(row), CACHED):
-            offset = self.coordinates[rows] - self.middle[0]
-            yield rows, self._column[rows, None] - row - offset @ gradient.T
+        tangents = self._tangents(centroids)
+        for rows in chunks(len(self), 8 * len(tangents), CACHED):
+            yield rows, self._lifted[rows] @ tangents.T
 
     def paired_divergences(self, centroids: "Centroids", groups: Array) -> Float[Array, " n"]:
         """Return ``D(c || x_l)`` of each point and the centroid of its group in ``groups`` (n,)."""
-        gradient, row = self._tangents(centroids)
-        offset = self.coordinates - self.middle[0]
-        rise = np.einsum("nd,nd->n", offset, gradient[groups])
-        return np.maximum(self._column - row[groups] - rise, 0.0)
+        tangents = self._tangents(centroids)
+        return np.maximum(np.einsum("nd,nd->n", self._lifted, tangents[groups]), 0.0)
 
-    def _tangents(self, centroids: "Centroids") -> tuple[Float[Array, "g dim"], Float[Array, " g"]]:
-        """Return slopes at the centroids, and heights of tangents, relative to the middle's."""
-        mean, slope = self.middle
-        gradient = centroids.gradient - slope
-        offset = centroids.coordinates - mean
-        height = centroids.potential - offset @ slope[0]
-        return gradient, height - np.einsum("gd,gd->g", offset, gradient)
+    def _tangents(self, centroids: "Centroids") -> Float[Array, "g dim+2"]:
+        """Return the tangents at centroids less that at the middle: descents, ones, and depths
+        at the middle.
+        """
+        middle = self.middle
+        out = np.ones((len(centroids.potential), middle.coordinates.size + 2))
+        descent = np.subtract(middle.gradient, centroids.gradient, out=out[:, :-2])
+        offset = centroids.coordinates - middle.coordinates
+        height = centroids.potential - offset @ middle.gradient[0]
+        out[:, -1] = -height - np.einsum("gd,gd->g", offset, descent)
+        return out
 
 
 @dataclasses.dataclass(frozen=True)

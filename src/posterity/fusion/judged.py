@@ -22,6 +22,10 @@ class Evidence(NamedTuple):
     surprise: Float[Array, " g"]
     typical: Float[Array, " g"]
 
+    def take(self, groups: Any) -> "Evidence":
+        """Return the evidence on some of the groups."""
+        return Evidence(*(values[groups] for values in self))
+
 
 class Judged(NamedTuple):
     """Statistics by which the number of groups is judged: averages, their evidence, and the summed

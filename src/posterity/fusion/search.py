@@ -6,6 +6,7 @@ depend on the order in which they were passed.
 
 import dataclasses
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from posterity.fusion.agglomeration import agglomerate
 from posterity.fusion.clustering import (
     Clustering,
     assign,
+    judge,
     packed,
     polish,
     refine,
@@ -70,23 +72,31 @@ def _search_sample(local: LocalComponents, components: int | None) -> SearchResu
         return _exactly(start, wanted)
     best = merging.level(merging.best)
     assert best is not None  # the best level exists
-    return _descend(best, merging.level(merging.best + 1) or best, thorough=True)
+    more = merging.level(merging.best + 1)
+    fewer = merging.level(merging.best - 1)
+    known = [level for level in (best, more, fewer) if level is not None]
+    return _descend(best, more or best, thorough=True, known=known)
 
 
 def _descend(
-    best: Clustering, current: Clustering | None, *, thorough: bool, patience: int = 5
+    best: Clustering,
+    current: Clustering | None,
+    *,
+    thorough: bool,
+    patience: int = 5,
+    known: Sequence[Clustering] = (),
 ) -> SearchResult:
     """Refine clusterings with fewer and fewer groups, from the ``current`` one on, until several
-    together are no better than the best. The trace of the objective never rises.
+    together are no better than the best. The trace of the objective never rises. What is known of
+    some clusterings isn't computed again.
     """
     trace = [best.objective]
     levels = {len(best.counts): best.objective}
     waited = 0
     while current is not None:
-        current = refine(current, sweeps=20 if thorough else 2)
         hopeless = current.objective - trace[-1] > most_gained(current)
-        if thorough and not hopeless:
-            current = polish(current)
+        if not hopeless:
+            current = polish(refine(current)) if thorough else refine(current, sweeps=2)
         groups = len(current.counts)
         objective = current.objective
         levels[groups] = min(objective, levels.get(groups, np.inf))
@@ -98,6 +108,8 @@ def _descend(
         if waited > patience or (hopeless and groups < len(best.counts)):
             break
         current = drop(current, 3) if thorough else shed(current)
+        if current is not None:
+            current = next(filter(current.same, known), current)
     return SearchResult(best, trace, levels)
 
 
@@ -157,8 +169,13 @@ def _without(clustering: Clustering, options: Any, group: Int[Array, " n"]) -> C
         if len(groups) - len(gone) >= clustering.local.largest:
             labels = np.where(np.isin(clustering.labels, gone), group, clustering.labels)
             labels = clustering.exclusive(labels, np.delete(groups, gone))
-            shorter.append(clustering.relabelled(labels))
-    return min(shorter, key=operator.attrgetter("objective"), default=None)
+            option = clustering.relabelled(labels)
+            if not any(map(option.same, shorter)):
+                shorter.append(option)
+    if len(shorter) < 2:
+        return shorter[0] if shorter else None
+    judge(shorter)
+    return min(shorter, key=operator.attrgetter("objective"))
 
 
 def split(clustering: Clustering) -> Clustering | None:
@@ -178,9 +195,11 @@ def _extend(local: LocalComponents, seed: Clustering, components: int | None) ->
     """Assign all other sites, open groups for components that fit nowhere, and refine; dissolve
     groups as long as that is better.
     """
-    current = refine(Clustering(local, _open(local, seed, components)), sweeps=8)
+    current = Clustering(local, _open(local, seed, components))
     if components is None:  # the sample was polished
+        current = refine(current, sweeps=2)
         return _descend(current, shed(current), thorough=False, patience=0)
+    current = refine(current, sweeps=8)
     if len(current.counts) != components:
         return _exactly(current, components)
     return SearchResult(current, [current.objective])

@@ -12,6 +12,7 @@ from posterity.errors import ParameterError, StructureError
 from posterity.families import DiagonalGaussian
 from posterity.families.network import Network
 from posterity.fusion.agglomeration import Tree, ward
+from posterity.fusion.clustering import packed
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, match
 from posterity.fusion.networks.targets import Labels, Local, Targets, placed
@@ -148,7 +149,7 @@ def assigned(units: Merged, width: int, *, sweeps: int = 2) -> Int[Array, " n"]:
     two hardly improve the sum.
     """
     size = min(width, len(units.rows))
-    labels = units.tree.cut(width)
+    labels = packed(units.tree.cut(width))
     # If the tree could not be merged to so few groups, its lightest ones are dissolved.
     rank = ranks(np.bincount(labels, units.mass))
     labels = np.where(rank[labels] < size, rank[labels], -1)
