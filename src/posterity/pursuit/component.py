@@ -216,7 +216,8 @@ def _starts(
     blank = float(points.blank.mean())
     chosen, count = starts.places(search, state, points, rng)
     tops, ended, used = starts.tops(search, state, ratio, points, chosen)
-    begin = [(top.parameters, top.known) for top in tops]
+    within = [bool(starts.known(search, state, mode.at)) for mode in tops]
+    begin = [(starts.placed(search, top), own) for top, own in zip(tops, within, strict=True)]
     if ratio.q is None:
         # The base itself is a start, too, but after a peak.
         begin.insert(max(search.finalists - 1, 1), (form.parameters(search.base), True))
