@@ -251,7 +251,7 @@ def test_a_function_and_a_network_from_a_configuration(folder):
     "old, new, code, words",
     [
         # keys
-        ("rate = 1.0", "", 2, "no prior.rate"),
+        ("rate = 1.0", "", 2, "missing 1 required positional argument: 'rate'"),
         ('family = "Gamma"', "", 2, "no prior.family"),
         ('kind = "gamma-poisson"', "", 2, "no model.kind"),
         ("[schedule]", "[schedule", 2, "cannot be read"),

@@ -200,13 +200,7 @@ def make_prior(options: Options, model: Any, key: KeyArray) -> ExponentialFamily
     options = dict(options)
     name = options.pop("family", None)
     family = one_of(FAMILIES, name, "prior.family")
-    parameters = list(inspect.signature(family.from_standard).parameters)
-    check_keys(options, parameters, "prior")
-    missing = [name for name in parameters if name not in options]
-    if missing:
-        raise UsageError(
-            found=f"no prior.{missing[0]}", expected="a value for it", fix=f"A {name} takes it."
-        )
+    check_keys(options, list(inspect.signature(family.from_standard).parameters), "prior")
 
     def standard(**values: Any) -> ExponentialFamily:
         return family.from_standard(**{k: np.asarray(v, float) for k, v in values.items()})
