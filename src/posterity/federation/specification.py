@@ -21,13 +21,12 @@ from posterity import families, graphs, models
 from posterity.arguments import FINITE, POSITIVE, Constraint
 from posterity.arrays.keys import of_jax
 from posterity.arrays.typing import KeyArray
-from posterity.errors import PosterityError, StructureError, UsageError
+from posterity.errors import PosterityError, UsageError
 from posterity.families import ExponentialFamily, Gaussian
 from posterity.families.layers import Layers
 from posterity.federation.gossip import Gossip
 from posterity.federation.schedules import Asynchronous, Schedule, Sequential, Synchronous
 from posterity.inference.update import ESTIMATORS, LocalUpdate
-from posterity.runtime.lazy import eqx, jax
 
 Options = Mapping[str, Any]
 MODELS: dict[str, Callable[..., Any]] = {
@@ -178,14 +177,12 @@ class NamedModel:
 # --- models and priors of a federation -----------------------------------------------------------
 
 
-def make_model(
-    kind: str, options: Options, data: Mapping[str, Any], *, folder: Path, key: KeyArray
-) -> Any:
+def make_model(kind: str, options: Options, data: Mapping[str, Any], *, folder: Path) -> Any:
     """Return a model of :data:`MODELS`, a ``function`` (``module:function``) or a ``network``.
     ``data`` are the records by site, which determine the size of a network's first layer. Modules
-    are also searched in ``folder``. ``key`` draws initial weights of a network, used for shapes.
+    are also searched in ``folder``.
     """
-    network = functools.partial(_perceptron, data, key)
+    network = functools.partial(_perceptron, data)
     kinds = MODELS | {"function": functools.partial(_function, folder), "network": network}
     return build(one_of(kinds, kind, "model.kind"), options, "model")
 
@@ -220,25 +217,12 @@ def check_keys(options: Options, known: Sequence[str], place: str) -> None:
 
 
 def _perceptron(
-    data: Mapping[str, Any],
-    key: KeyArray,
-    *,
-    outputs: int = 1,
-    width: int = 16,
-    depth: int = 1,
-    **options: Any,
+    data: Mapping[str, Any], *, outputs: int = 1, width: int = 16, depth: int = 1, **options: Any
 ) -> models.NeuralNetwork:
     """Return a perceptron with tanh units, for the inputs of the first site that has any."""
     x = next((own[0] for own in data.values() if isinstance(own, tuple)), np.zeros((0, 1)))
-    if x.ndim != 2:
-        raise StructureError(
-            found=f"inputs x of shape {x.shape}",
-            expected="one row a record, as the layers of a network of this kind need",
-            fix="Save x of shape (n, d).",
-        )
-    tanh = jax.numpy.tanh
-    perceptron = eqx.nn.MLP(x.shape[1], outputs, width, depth, activation=tanh, key=of_jax(key))
-    return models.NeuralNetwork.from_equinox(perceptron, **options)
+    sizes = (int(np.prod(x.shape[1:])), *[width] * depth, outputs)
+    return models.NeuralNetwork.of_layers(Layers.dense(*sizes, activation="tanh"), **options)
 
 
 def _function(folder: Path, *, function: str) -> models.FunctionModel:
