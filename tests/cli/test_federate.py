@@ -244,7 +244,8 @@ def test_a_function_and_a_network_from_a_configuration(folder):
     )
     told = document("federate", "net.toml", code=9)["status"]
     assert told["state"] == "not converged" and told["left"] > 1e-3
-    assert posterity.load("net.safetensors").posterior.precision.shape == (13,)
+    posterior = posterity.load("net.safetensors").posterior
+    assert posterior.layers.summary == "2-3 tanh-1" and posterior.precision.shape == (13,)
 
 
 @pytest.mark.parametrize(
