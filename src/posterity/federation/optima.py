@@ -29,7 +29,7 @@ from posterity.inference.joint import (
     slope_in_mean,
     whitened,
 )
-from posterity.inference.modes import RULE, climbs
+from posterity.inference.modes import RULE, climbs, found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,21 +210,13 @@ class Places:
         ends = climbs(look, begin, root, most=most, gain=gain)
         mean = joint_mean(q)
         lowest = self.look(moved_to(narrow, mean))[0] + ELSEWHERE.faint
-
-        def alike(z: np.ndarray, other: np.ndarray) -> bool:
-            return bool((np.abs(z - other) < RULE.near * unit).all())
-
-        found: list[np.ndarray] = []
-        explained: list[bool] = []
-        for place in np.argsort(ends.energies):
-            z = ends.at[place]
-            energy = ends.energies[place]
-            if energy <= lowest and not any(alike(z, other) for other in found):
-                found.append(z)
-                explained.append(self._explained(z, energy, here))
-        several = len(found) > 1
-        modes = zip(found, explained, strict=True)
-        kept = [z for z, known in modes if not known or (several and not alike(z, mean))]
+        modes = found(ends.among(ends.energies <= lowest), lambda at: unit)
+        several = len(modes) > 1
+        kept = [
+            mode.at
+            for mode in modes
+            if not self._explained(mode.at, mode.energy, here) or (several and not mode.near(mean))
+        ]
         return [moved_to(narrow, z) for z in kept]
 
 

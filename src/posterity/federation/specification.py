@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from posterity import families, graphs, models
-from posterity.arguments import FINITE, POSITIVE, Constraint, check_shape
+from posterity.arguments import FINITE, POSITIVE, Constraint
 from posterity.arrays.keys import of_jax
 from posterity.arrays.typing import KeyArray
 from posterity.errors import PosterityError, UsageError
@@ -27,7 +27,6 @@ from posterity.families.layers import Layers
 from posterity.federation.gossip import Gossip
 from posterity.federation.schedules import Asynchronous, Schedule, Sequential, Synchronous
 from posterity.inference.update import ESTIMATORS, LocalUpdate
-from posterity.runtime.lazy import eqx, jax
 
 Options = Mapping[str, Any]
 MODELS: dict[str, Callable[..., Any]] = {
@@ -176,14 +175,12 @@ class NamedModel:
 # --- models and priors of a federation -----------------------------------------------------------
 
 
-def make_model(
-    kind: str, options: Options, data: Mapping[str, Any], *, folder: Path, key: KeyArray
-) -> Any:
+def make_model(kind: str, options: Options, data: Mapping[str, Any], *, folder: Path) -> Any:
     """Return a model of :data:`MODELS`, a ``function`` (``module:function``) or a ``network``.
     ``data`` are the records by site, which determine the size of a network's first layer. Modules
-    are also searched in ``folder``. ``key`` draws initial weights of a network, used for shapes.
+    are also searched in ``folder``.
     """
-    network = functools.partial(_perceptron, data, key)
+    network = functools.partial(_perceptron, data)
     kinds = MODELS | {"function": functools.partial(_function, folder), "network": network}
     return build(one_of(kinds, kind, "model.kind"), options, "model")
 
@@ -198,11 +195,7 @@ def make_prior(options: Options, model: Any, key: KeyArray) -> ExponentialFamily
     options = dict(options)
     name = options.pop("family", None)
     family = one_of(FAMILIES, name, "prior.family")
-    parameters = list(inspect.signature(family.from_standard).parameters)
-    check_keys(options, parameters, "prior")
-    missing = [name for name in parameters if name not in options]
-    if missing:
-        raise UsageError(found=f"no prior.{missing[0]}", expected=f"one, which a {name} takes")
+    check_keys(options, list(inspect.signature(family.from_standard).parameters), "prior")
 
     def standard(**values: Any) -> ExponentialFamily:
         return family.from_standard(**{k: np.asarray(v, float) for k, v in values.items()})
@@ -221,20 +214,12 @@ def check_keys(options: Options, known: Sequence[str], place: str) -> None:
 
 
 def _perceptron(
-    data: Mapping[str, Any],
-    key: KeyArray,
-    *,
-    outputs: int = 1,
-    width: int = 16,
-    depth: int = 1,
-    **options: Any,
+    data: Mapping[str, Any], *, outputs: int = 1, width: int = 16, depth: int = 1, **options: Any
 ) -> models.NeuralNetwork:
     """Return a perceptron with tanh units, for the inputs of the first site that has any."""
     x = next((own[0] for own in data.values() if isinstance(own, tuple)), np.zeros((0, 1)))
-    check_shape("inputs x of a perceptron", x, None, None)
-    tanh = jax.numpy.tanh
-    perceptron = eqx.nn.MLP(x.shape[1], outputs, width, depth, activation=tanh, key=of_jax(key))
-    return models.NeuralNetwork.from_equinox(perceptron, **options)
+    sizes = (int(np.prod(x.shape[1:])), *[width] * depth, outputs)
+    return models.NeuralNetwork.of_layers(Layers.dense(*sizes, activation="tanh"), **options)
 
 
 def _function(folder: Path, *, function: str) -> models.FunctionModel:

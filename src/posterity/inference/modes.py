@@ -7,7 +7,7 @@ mode are that mode. What no draw led to is not known, and is said (:func:`unsear
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,6 +66,13 @@ class Mode(NamedTuple):
     factor: Float[np.ndarray, "d *d"]
 
     @property
+    def deviations(self) -> Float[np.ndarray, " d"]:
+        """The standard deviation of each coordinate, given all others."""
+        if self.factor.ndim == 1:
+            return self.factor
+        return 1 / np.linalg.norm(self.whitened(np.eye(len(self.at))), axis=1)
+
+    @property
     def mass(self) -> float:
         """The logarithm of the mass by Laplace's approximation, up to a constant of ``d``."""
         widths = np.diagonal(self.factor) if self.factor.ndim == 2 else self.factor
@@ -82,9 +89,9 @@ class Mode(NamedTuple):
         """Return squared distances of points in standard deviations of the mode."""
         return (self.whitened(rows - self.at) ** 2).sum(1)
 
-    def near(self, at: Float[np.ndarray, " d"], rule: Rule = RULE) -> bool:
+    def near(self, at: Float[np.ndarray, " d"]) -> bool:
         """Return whether a point is the same mode."""
-        return bool(self.squares(at[None])[0] < rule.near**2)
+        return bool(self.squares(at[None])[0] < RULE.near**2)
 
 
 class Ends(NamedTuple):
@@ -93,6 +100,10 @@ class Ends(NamedTuple):
     at: Float[np.ndarray, "n d"]
     energies: Float[np.ndarray, " n"]
     evaluations: int
+
+    def among(self, usable: Bool[np.ndarray, " n"]) -> "Ends":
+        """Return the ends with an infinite energy, as of no mode, at all others than these."""
+        return self._replace(energies=np.where(usable, self.energies, np.inf))
 
 
 def climbs(
@@ -119,6 +130,28 @@ def climbs(
 
     moves, energies, looks = lbfgs(least, np.zeros_like(begin), most=most, gain=gain)
     return Ends(place(moves), np.asarray(energies), looks * len(begin))
+
+
+def found(
+    ends: Ends,
+    factor: Callable[[np.ndarray], np.ndarray],
+    known: Sequence[Mode] = (),
+    *,
+    most: float = math.inf,
+) -> list[Mode]:
+    """Return at most so many modes at which climbs ended, the highest first, without those that are
+    ``known``. Of ends near each other the highest is the mode. ``factor`` returns that of the
+    covariance at a place (:class:`Mode`).
+    """
+    modes: list[Mode] = []
+    for place in np.argsort(ends.energies):
+        at = ends.at[place]
+        energy = float(ends.energies[place])
+        if not math.isfinite(energy) or len(modes) >= most:
+            break
+        if not any(mode.near(at) for mode in (*known, *modes)):
+            modes.append(Mode(energy, at, factor(at)))
+    return modes
 
 
 def in_batches(function: Callable[[Any], Any], rows: PyTree, size: int) -> Any:

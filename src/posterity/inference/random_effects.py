@@ -22,7 +22,8 @@ import numpy as np
 import scipy
 
 from posterity.arguments import BETWEEN
-from posterity.arrays.linear_algebra import one_thread, pseudo_inverse, symmetric
+from posterity.arrays.linear_algebra import one_thread, pseudo_inverse
+from posterity.arrays.search import root_of_inverse
 from posterity.arrays.typing import Float
 from posterity.artifact.registry import register
 from posterity.errors import StructureError, UsageError
@@ -258,9 +259,8 @@ class Effects:
         ahead = self._loss(place + aside)[1]
         behind = self._loss(place - aside)[1]
         bend = (ahead - behind) @ root / (2 * step)
-        values, vectors = np.linalg.eigh(symmetric(bend))
-        wide = vectors / np.sqrt(np.maximum(values, 1.0))  # at most as wide as the prior
-        return place, root @ wide
+        unit = np.ones(len(root))
+        return place, root @ root_of_inverse(bend, unit, 1.0)  # at most as wide as the prior
 
     @functools.cached_property
     def law(self) -> Product:

@@ -5,7 +5,6 @@ of many points; the curvature at a peak determines the width.
 """
 
 import functools
-import operator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from posterity.arrays.search import root_of_inverse
 from posterity.arrays.tree import taken
 from posterity.arrays.typing import KeyArray
 from posterity.families.gaussian_forms import GaussianForm
-from posterity.inference.modes import RULE, Mode, climbs
+from posterity.inference.modes import RULE, Mode, climbs, found
 from posterity.pursuit import objectives
 from posterity.pursuit.objectives import Components, Ratio, batched
 from posterity.pursuit.search import Search, State
@@ -34,16 +33,6 @@ class Scouted(NamedTuple):
     excess: Float[np.ndarray, " n"]
     block: int
     blank: Bool[np.ndarray, " block"]
-
-
-class Top(NamedTuple):
-    """A peak of the ratio at which climbs ended. ``parameters`` are those of a component with its
-    place and width, and ``known`` is True within a component of the mixture.
-    """
-
-    parameters: Any
-    mode: Mode
-    known: bool
 
 
 def scouted(
@@ -103,7 +92,6 @@ def places(
     search: Search,
     state: State,
     points: Scouted,
-    rng: np.random.Generator,
     *,
     followed: int = 3000,  # Most unexplained draws of the base that are climbed from
 ) -> tuple[Int[np.ndarray, " number"], int]:
@@ -111,18 +99,12 @@ def places(
     that are climbed from, explained (the target is at most ten times the mixture) or blank.
 
     Half of the attempts are draws of the base and a quarter of the wider base, whatever the ratio;
-    the others are the best point and points drawn by the tempered ratio. In a last search
-    unexplained draws of the base are added, up to ``search.fresh``, and the least explained points
-    of each kind.
+    the others are the least explained points of each kind. In a last search unexplained draws of
+    the base are added, up to ``search.fresh``, and more of the least explained points.
     """
     number = search.attempts
     half = number - number // 2
     wide = number // 4
-    logs = np.where(np.isfinite(points.log_ratios), points.log_ratios, -np.inf)
-    spread = np.ptp(logs[np.isfinite(logs)])
-    chances = scipy.special.softmax(logs / max(1.0, spread / 10))
-    others = rng.choice(len(logs), number // 2 - wide, p=chances)
-    others[:1] = np.argmax(logs)
     kinds = points.excess.reshape(-1, points.block)
     level = np.asarray(state.log_z if state.used else -np.inf)
     explained = RULE.explains(level, kinds)
@@ -130,11 +112,10 @@ def places(
     climbed = min(search.fresh, followed, len(unexplained))
     searched = np.append(unexplained, points.block)[climbed]
     base = np.append(np.arange(half), unexplained[:climbed])
-    most = np.argsort(-kinds, 1)[:, : search.fresh and 4 + climbed // 4]
+    most = np.argsort(-kinds, 1)[:, : (wide + climbed) // 4]
     most = np.arange(len(kinds))[:, None] * points.block + most
     most = most[~explained.ravel()[most]]
-    parts = base, points.block + np.arange(wide), others, most
-    return np.unique(np.concatenate(parts)), int(searched)
+    return np.unique(np.concatenate([base, points.block + np.arange(wide), most])), int(searched)
 
 
 def tops(
@@ -155,13 +136,12 @@ def tops(
     widest: float = 10.0,
     # Width if no curvature is known, in standard deviations of the base.
     narrow: float = 0.1,
-) -> tuple[list[Top], Bool[np.ndarray, " g"], int]:
-    """Climb from points and return the peaks by decreasing score: all outside of the components
-    that may have mass, and some within. Also return which climbs ended at a finite value, without
-    large rounding errors, and the number of gradients.
+) -> tuple[list[Mode], Bool[np.ndarray, " g"], int]:
+    """Climb from points and return the peaks that may have mass, by decreasing mass: all
+    outside of components, and some within. Also return which climbs ended at a finite value,
+    without large rounding errors, and the number of gradients.
     """
     form = search.form
-    begin = points.z[chosen]
     unit = form.deviation(form.parameters(search.base))
     slopes = functools.partial(batched, objectives.values_and_slopes, (search.target,))
 
@@ -169,57 +149,49 @@ def tops(
         (log_l, slope), (mixed, down) = slopes(z), objectives.mixed(form, ratio, z)
         return mixed - log_l, down - slope
 
-    def curvature(row: np.ndarray) -> np.ndarray:
+    def factor(row: np.ndarray) -> np.ndarray:
+        if len(row) > RULE.dense:
+            return narrow * unit
         steps = step * np.concatenate([np.eye(len(row)), -np.eye(len(row))])
         up, down = np.split(slopes(row + unit * steps)[1] * unit, 2)
-        return (down - up + (down - up).T) / (4 * step)
+        hessian = (down - up) / (2 * step)
+        if not np.isfinite(hessian).all():
+            return narrow * unit
+        return root_of_inverse(hessian / np.outer(unit, unit), unit, widest**-2)
 
-    ends, values, evaluations = climbs(least, begin, unit, most=climb)
-    finite = np.isfinite(values) & objectives.resolved(search.target, ends)
-    known = _known(search, state, ends)
-    light = np.zeros(len(ends), bool)
+    ends = climbs(least, points.z[chosen], unit, most=climb)
+    finite = np.isfinite(ends.energies) & objectives.resolved(search.target, ends.at)
+    usable = finite
     if state.used:
-        heights = batched(objectives.values, (search.target,), ends) - state.log_z
-        light = heights + np.log(np.sqrt(2 * np.pi) * widest * unit).sum() < negligible
-    found: list[Top] = []
-    # Peaks outside of components come first, each group by decreasing height.
-    for place in np.lexsort((values, known)):
-        row = ends[place]
-
-        met = any(top.mode.near(row) for top in found)
-        if not finite[place] or light[place] or met:
-            continue
-        if known[place] and sum(top.known for top in found) >= within:
-            break
-        deviation = factor = narrow * unit
-        if len(row) <= RULE.dense:
-            hessian = curvature(row)
-            evaluations = evaluations + 2 * len(row)
-            if np.isfinite(hessian).all():
-                least_curved = widest**-2
-                deviation = unit / np.sqrt(np.maximum(np.diagonal(hessian), least_curved))
-                factor = root_of_inverse(hessian / np.outer(unit, unit), unit, least_curved)
-        root = factor if factor.ndim == 2 else None
-        mode = Mode(float(values[place]), row, factor)
-        found.append(Top(form.place(row, deviation, root), mode, bool(known[place])))
-    return sorted(found, key=operator.attrgetter("mode.mass"), reverse=True), finite, evaluations
+        heights = batched(objectives.values, (search.target,), ends.at) - state.log_z
+        usable = usable & (heights + np.log(np.sqrt(2 * np.pi) * widest * unit).sum() > negligible)
+    inside = known(search, state, ends.at)
+    modes = found(ends.among(usable & ~inside), factor)
+    modes += found(ends.among(usable & inside), factor, most=within)
+    modes.sort(key=lambda mode: -mode.mass)
+    gradients = 2 * form.size * len(modes) if form.size <= RULE.dense else 0
+    return modes, finite, ends.evaluations + gradients
 
 
-def _known(
+def placed(search: Search, mode: Mode) -> Any:
+    """Return parameters of a component with a mode's place and width."""
+    root = mode.factor if mode.factor.ndim == 2 else None
+    return search.form.place(mode.at, mode.deviations, root)
+
+
+def known(
     search: Search,
     state: State,
-    z: Float[np.ndarray, "n d"],
+    z: Float[np.ndarray, "*n d"],
     *,
     # Share of a component's draws that are further from its mean than events outside of it.
     outside: float = 1e-3,
-) -> Bool[np.ndarray, " n"]:
+) -> Bool[np.ndarray, "*n"]:
     """Tell which events lie within a component, where its own draws lie."""
     form = search.form
-    used = state.used
-    parameters = state.parameters
-    if not used:
-        return np.zeros(len(z), bool)
-    logs = objectives.densities(form, parameters, z)[:, used]
-    peaks = objectives.densities(form, parameters, parameters[0])
-    fall = scipy.special.gammainccinv(form.size / 2, outside)
-    return (logs >= np.diagonal(peaks)[used] - fall).any(1)
+    reach = 2 * scipy.special.gammainccinv(form.size / 2, outside)
+    result = np.zeros(z.shape[:-1], bool)
+    for slot in state.used:
+        own = taken(state.parameters, slot)
+        result |= (form.standardised(own, z - own[0]) ** 2).sum(-1) <= reach
+    return result

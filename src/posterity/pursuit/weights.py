@@ -107,14 +107,12 @@ def best_share(
     # Only two laws are mixed: the mixture so far, and the component at the slot.
     log_q = cache.log_q(weights)
     log_h = cache.densities[slot]
-    used = np.append(np.flatnonzero(weights > 0), slot)
-    log_l, log_q, log_h = (array[used] for array in (cache.log_l, log_q, log_h))
 
     def slope(odds: float) -> float:
         less = -np.logaddexp(0, odds)  # log(1 - α)
         more = -np.logaddexp(0, -odds)  # log α
-        means = (log_l - np.logaddexp(less + log_q, more + log_h)).mean(1)
-        return float(means[-1] - weights[used[:-1]] @ means[:-1])
+        means = (cache.log_l - np.logaddexp(less + log_q, more + log_h)).mean(1)
+        return float(means[slot] - weights @ means)
 
     if slope(-sure) <= 0:
         alpha = 0.0

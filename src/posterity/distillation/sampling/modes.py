@@ -16,7 +16,7 @@ from posterity.arrays.tree import taken
 from posterity.errors import ParameterError
 from posterity.families import Distribution
 from posterity.families.unconstrained import unconstrained
-from posterity.inference.modes import RULE, Mode, climbs, in_batches
+from posterity.inference.modes import RULE, Ends, Mode, climbs, found, in_batches
 from posterity.models import Model
 from posterity.runtime.programs import jitted
 
@@ -113,25 +113,25 @@ def laplace(
         def looked_at(u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             return jax.tree.map(np.asarray, value(u, seen))
 
-        def mode(at: np.ndarray) -> tuple[float, np.ndarray]:
+        def end(at: np.ndarray) -> tuple[np.ndarray, Any]:
             # Coordinates are scaled by the curvature, as columns may differ by orders of magnitude.
-            level = np.inf
+            level: Any = np.inf
             for _ in range(3):
-                at, level = climbs(looked_at, at, widths(at), most=steps)[:2]
-            return float(level), at
+                at, level, _ = climbs(looked_at, at, widths(at), most=steps)
+            return at, level
+
+        def factor(at: np.ndarray) -> np.ndarray:
+            if size > RULE.dense:
+                return widths(at)
+            return root_of_inverse(products(at, np.eye(size)), widths(at))
 
         modes: list[Mode] = []
 
         def climbed(starts: np.ndarray) -> None:
             """Add the modes at which climbs end, the highest first."""
-            for level, at in sorted(map(mode, starts), key=operator.itemgetter(0)):
-                if np.isfinite(level) and not any(own.near(at) for own in modes):
-                    factor = wide_at = widths(at)
-                    if size <= RULE.dense:
-                        factor = root_of_inverse(products(at, np.eye(size)), factor)
-                    own = Mode(level, at, factor)
-                    if _resolved(own, wide_at):
-                        modes.append(own)
+            for at, level in sorted(map(end, starts), key=operator.itemgetter(1)):
+                new = found(Ends(at[None], np.array([level]), 0), factor, modes)
+                modes.extend(mode for mode in new if _resolved(mode, widths(at)))
 
         if model.known_optima == "one" and prior.gaussian:
             climbed(np.zeros((1, size)))
