@@ -67,15 +67,19 @@ def _farthest(shifts: dict[str, float | None], count: int = 5) -> str:
 
 
 def _plate_rows(block: Data) -> list[list[Any]]:
-    """Return the component pairs in order, and those without a partner."""
-    rows = [[one["a"], one["b"], *_cells(one)] for one in block.get("components", [])]
-    if block.get("weights"):
-        rows.insert(0, ["weights", "weights", *_cells(block["weights"])])
+    """Return the weights, components without a partner, and pairs: those that differ most first."""
+    rows = [["weights", "weights", *_cells(block["weights"])]] if block.get("weights") else []
     for only in ("only_in_a", "only_in_b"):
         for lone in block.get(only, []):
             name = f"{lone['component']} (weight {short(lone['expected_weight'])})"
             pair = [name, None] if only == "only_in_a" else [None, name]
             rows.append([*pair, only.replace("_", " ")])
+
+    def size(pair: Data) -> float:  # an overflowed divergence counts as infinite
+        return sum(math.inf if pair[k] is None else pair[k] for k in ("kl_ab", "kl_ba"))
+
+    for one in sorted(block.get("components", []), key=size, reverse=True):
+        rows.append([one["a"], one["b"], *_cells(one)])
     more = [[f"and {len(rows) - MOST_ROWS} more"]] if len(rows) > MOST_ROWS else []
     return rows[:MOST_ROWS] + more
 
