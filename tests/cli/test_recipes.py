@@ -310,6 +310,15 @@ def test_labels_of_a_formulas_target_may_be_known_at_one_site_alone():
     assert recipe_in(posterity.inspect("c.safetensors").provenance).levels == ("no", "yes")
 
 
+def test_a_level_is_named_once_by_each_table():
+    put("t.csv", take(records(40, 0), "smoker", "ill"))
+    flags = "--target ill --model logistic --category smoker=no,ex,yes"
+    succeed(*f"fit t.csv {flags} -o a.safetensors".split())
+    for levels in ("no,ex,ex,yes", "no,no,yes", "no,yes"):
+        like = f"fit t.csv --like a.safetensors --category smoker={levels} -o b.safetensors"
+        refuse(like, 2, "the table's own text for each of ['no', 'ex', 'yes'], in this order")
+
+
 def test_labels_that_are_0_and_1_are_matched_by_their_texts():
     columns = take(records(60, 0), "age", "ill")
     put("t.csv", columns)

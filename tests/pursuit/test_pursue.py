@@ -403,6 +403,14 @@ def test_modes_that_few_draws_lead_to_are_found_or_told_to_be_unknown(
         assert run.posterior.size == 1
 
 
+def test_the_least_explained_point_is_climbed_from_however_few_attempts_there_are() -> None:
+    places = 3 * np.random.default_rng(2).normal(size=(7, 2))
+    target = lambda z: jax.nn.logsumexp(-((z - places) ** 2).sum(1) / 2 / 0.05**2)
+    base = DiagonalGaussian.from_standard([0.0, 0.0], [9.0, 9.0])
+    run = pursue(target, base, key=jax.random.key(0), components=10, attempts=3)
+    assert run.status.converged and run.posterior.size == 7
+
+
 def test_draws_without_a_density_are_not_searched() -> None:
     """Where it is NaN, a fortieth of the base; minus infinity is a density of zero."""
     base = DiagonalGaussian.from_standard([0.0], [9.0])

@@ -112,7 +112,7 @@ def places(
     climbed = min(search.fresh, followed, len(unexplained))
     searched = np.append(unexplained, points.block)[climbed]
     base = np.append(np.arange(half), unexplained[:climbed])
-    most = np.argsort(-kinds, 1)[:, : (wide + climbed) // 4]
+    most = np.argsort(-kinds, 1)[:, : max(1, (wide + climbed) // 4)]
     most = np.arange(len(kinds))[:, None] * points.block + most
     most = most[~explained.ravel()[most]]
     return np.unique(np.concatenate([base, points.block + np.arange(wide), most])), int(searched)

@@ -262,7 +262,7 @@ def known(
 
 def _levels(cells: Cells, name: str, levels: Sequence[str], own: Sequence[str]) -> np.ndarray:
     """Return positions of a column's texts among its levels, by this table's names of them."""
-    if len({*own}) != len(levels):
+    if not len({*own}) == len(own) == len(levels):
         raise UsageError(
             found=f"the levels {some(own)} in --category {name}",
             expected=f"the table's own text for each of {some(levels)}, in this order",
