@@ -13,7 +13,9 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float, PyTree
 
+from posterity.arrays import keys
 from posterity.arrays.tree import taken
+from posterity.arrays.typing import KeyArray
 from posterity.pursuit import objectives, starts
 from posterity.pursuit import weights as rules
 from posterity.pursuit.objectives import Optimum, Ratio, maximised
@@ -61,7 +63,7 @@ def with_component(
     points = starts.scouted(search, state, ratio, key)
     if not np.isfinite(points.log_ratios).any():
         return Refusal("the log density is finite at none of the points that were looked at")
-    candidates, covered, evaluations = _starts(search, state, ratio, points)
+    candidates, covered, evaluations = _starts(search, state, ratio, points, key)
     values = (1.0,) if first else search.schedule.values(number, points.log_ratios)
     best = None
     refusals = list[str]()
@@ -204,14 +206,15 @@ def _moved(search: Search, state: State, v: Float[np.ndarray, "k p1"]) -> State 
 
 
 def _starts(
-    search: Search, state: State, ratio: Ratio, points: starts.Scouted
+    search: Search, state: State, ratio: Ratio, points: starts.Scouted, key: KeyArray
 ) -> tuple[list[tuple[PyTree, bool]], Covered, int]:
     """Return the starts of components, each with whether it lies within the mixture; what the
     search covers; and the number of gradients.
     """
+    rng = keys.of_numpy(key)
     form = search.form
     blank = float(points.blank.mean())
-    chosen, count = starts.places(search, state, points)
+    chosen, count = starts.places(search, state, points, rng)
     tops, ended, used = starts.tops(search, state, ratio, points, chosen)
     within = [bool(starts.known(search, state, mode.at)) for mode in tops]
     begin = [(starts.placed(search, top), own) for top, own in zip(tops, within, strict=True)]

@@ -92,6 +92,7 @@ def places(
     search: Search,
     state: State,
     points: Scouted,
+    rng: np.random.Generator,
     *,
     followed: int = 3000,  # Most unexplained draws of the base that are climbed from
 ) -> tuple[Int[np.ndarray, " number"], int]:
@@ -99,12 +100,18 @@ def places(
     that are climbed from, explained (the target is at most ten times the mixture) or blank.
 
     Half of the attempts are draws of the base and a quarter of the wider base, whatever the ratio;
-    the others are the least explained points of each kind. In a last search unexplained draws of
-    the base are added, up to ``search.fresh``, and more of the least explained points.
+    the others are the best point and points drawn by the tempered ratio. In a last search
+    unexplained draws of the base are added, up to ``search.fresh``, and the least explained points
+    of each kind.
     """
     number = search.attempts
     half = number - number // 2
     wide = number // 4
+    logs = np.where(np.isfinite(points.log_ratios), points.log_ratios, -np.inf)
+    spread = np.ptp(logs[np.isfinite(logs)])
+    chances = scipy.special.softmax(logs / max(1.0, spread / 10))
+    others = rng.choice(len(logs), number // 2 - wide, p=chances)
+    others[:1] = np.argmax(logs)
     kinds = points.excess.reshape(-1, points.block)
     level = np.asarray(state.log_z if state.used else -np.inf)
     explained = RULE.explains(level, kinds)
@@ -112,10 +119,11 @@ def places(
     climbed = min(search.fresh, followed, len(unexplained))
     searched = np.append(unexplained, points.block)[climbed]
     base = np.append(np.arange(half), unexplained[:climbed])
-    most = np.argsort(-kinds, 1)[:, : max(1, (wide + climbed) // 4)]
+    most = np.argsort(-kinds, 1)[:, : search.fresh and 4 + climbed // 4]
     most = np.arange(len(kinds))[:, None] * points.block + most
     most = most[~explained.ravel()[most]]
-    return np.unique(np.concatenate([base, points.block + np.arange(wide), most])), int(searched)
+    parts = base, points.block + np.arange(wide), others, most
+    return np.unique(np.concatenate(parts)), int(searched)
 
 
 def tops(
