@@ -65,6 +65,8 @@ def test_weights_lie_where_places_say(sizes: list[int], batch: tuple[int, ...], 
     assert np.array_equal(np.concatenate(pieces, -1), z)
     if not batch:
         assert np.array_equal(layers.ravel(arrays), z)
+        nested = [{name: array.tolist() for name, array in own.items()} for own in arrays]
+        assert np.array_equal(layers.ravel(nested), z)
 
 
 WRONG: dict[str, tuple[Any, type[PosterityError], str]] = {
