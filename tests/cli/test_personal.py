@@ -284,7 +284,10 @@ def test_the_prior_of_a_spread_is_a_quarter_of_a_default(folder):
     Path("h1.csv").write_text(f"x,y\n{alone}\n")
     sites = [word for site in SITES for word in ("--site", f"{site}={site}.csv")]
     line = "--model logistic --target y --intercept --personal intercept -o g.safetensors"
-    document("federate", *sites, *line.split())
+    notes = document("federate", *sites, *line.split())["notes"]
+    alone = "h1: the target is 0 in every record: what this site tells of the population"
+    assert sum(note.startswith(alone) for note in notes) == 1
+    assert alone in " ".join(succeed("show", "g.safetensors").stdout.split())
     prior = posterity.load("g.safetensors").prior
     assert np.exp(prior.log_spread.mean) == pytest.approx([2.5])
     line = "--model linear --target y --intercept --personal true --prior-sd intercept=2"

@@ -38,8 +38,8 @@ ROUNDING = 1e-12  # Relative difference of objectives that summation in another 
 class SearchResult:
     """The best clustering and the trace of its objective.
 
-    ``levels`` has the least objective for each number of groups. ``effects`` decided if
-    sites differ by far more than sampling.
+    ``levels`` has the least objective of those that were refined, for each number of groups.
+    ``effects`` decided if sites differ by far more than sampling.
     """
 
     clustering: Clustering
@@ -99,7 +99,8 @@ def _descend(
             current = polish(refine(current)) if thorough else refine(current, sweeps=2)
         groups = len(current.counts)
         objective = current.objective
-        levels[groups] = min(objective, levels.get(groups, np.inf))
+        if not hopeless:
+            levels[groups] = min(objective, levels.get(groups, np.inf))
         waited += 1
         if objective < trace[-1] - ROUNDING * abs(trace[-1]):
             best = current

@@ -25,6 +25,11 @@ from posterity.tabular.units import suspicious
 
 ONE_SIDED = "this alone may be why coefficients differ from those of other sites"
 """End of a note on a level, a label or an event that only other sites have."""
+ONE_SIDED_OF_MANY = (
+    "what this site tells of the population and of spreads is far from Gaussian, and their "
+    "intervals may be much too narrow"
+)
+"""End of the same note where sites differ."""
 
 
 def notes_of_federation(
@@ -96,14 +101,20 @@ def cautions_of_federation(
     designs: Mapping[str, Design],
 ) -> dict[str, list[str]]:
     """Return notes by site that the file of a federation keeps: on coefficients that the records of
-    all sites leave to the prior, and on clusters of records at a site.
+    all sites leave to the prior, and on clusters of records at a site; where sites differ, on sites
+    whose targets are all alike.
 
     The ``ledger`` is that of records that are independent, without sandwich covariances.
     """
     posterior: Any = ledger.posterior
     known = {site: own for site, own in data.items() if own is not None and len(own[0])}
-    if not posterior.gaussian or not known:
+    if not known:
         return {}
+    if not posterior.gaussian:  # of a population and its spreads
+        alike = ONE_SIDED_OF_MANY
+        return {
+            site: [*notes_of_levels(recipe, x, _first(y), alike)] for site, (x, y) in known.items()
+        }
     names = posterior.names
     x, y = map(np.concatenate, zip(*known.values(), strict=True))
     third = third_of(model, (x, y), posterior)
