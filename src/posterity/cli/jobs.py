@@ -265,7 +265,7 @@ class Problem(NamedTuple):
 
 def problem_of(settings: Settings) -> Problem:
     """Return the model that the option group ``network`` describes, and its records."""
-    path = Path(settings.need("data.file"))
+    path = settings.single("data.file")
     kind = _kind(settings, settings["model.kind"] or "network")
     intercept = _intercept(settings, kind, OF_ONE_TABLE)
     sites = _of_recipe(settings, kind, {path.stem: path}, estimate=False)

@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 import scipy
 
+from posterity.arrays.leaves import frozen
 from posterity.arrays.typing import ArrayLike, Bool, Float, Shape
 from posterity.families.formulas import MOMENTS, NORMAL, Array, Formulas, bisected
 from posterity.families.names import Names as Names
@@ -95,11 +96,11 @@ class Closed(Marginal):
 
     @functools.cached_property
     def mean(self) -> Array:
-        return self._at(self.formulas.mean)
+        return frozen(self._at(self.formulas.mean))
 
     @functools.cached_property
     def sd(self) -> Array:
-        return self._at(self.formulas.sd)
+        return frozen(self._at(self.formulas.sd))
 
     def quantile(self, p: float) -> Array:
         return self._at(self.formulas.quantile, p)

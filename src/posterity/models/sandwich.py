@@ -82,7 +82,7 @@ def sandwiched(
     if not np.linalg.eigvalsh(turned).min(initial=1.0) > least:
         raise ParameterError(
             found=f"{len(slopes)} clusters for {len(roots)} coefficients at {some([*factors])}",
-            expected="more clusters than coefficients, or columns that vary between clusters",
+            expected="more clusters than coefficients, and columns and targets that vary between them",
         )
     turn = half @ np.linalg.solve(turned, whiten.T)
     made = {}

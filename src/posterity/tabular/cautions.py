@@ -137,7 +137,7 @@ def notes_of_skewness(
         told = in_words(f"{name} {own:.2g}" for name, own in odd.items())
         yield (
             f"the posterior is skewed (skewness {told}), which one Gaussian does not hold: its "
-            "intervals are too short on that side"
+            "intervals are off, as a rule too short on that side"
         )
 
 
