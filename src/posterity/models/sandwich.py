@@ -82,7 +82,7 @@ def sandwiched(
     if not np.linalg.eigvalsh(turned).min(initial=1.0) > least:
         raise ParameterError(
             found=f"{len(slopes)} clusters for {len(roots)} coefficients at {some([*factors])}",
-            expected="more clusters than coefficients, and columns and targets that vary between them",
+            expected="more clusters than coefficients, between which columns and targets vary",
         )
     turn = half @ np.linalg.solve(turned, whiten.T)
     made = {}
