@@ -46,13 +46,13 @@ def test_the_place_and_the_first_bad_entry_are_named() -> None:
     member = Product(weights=Gaussian(np.zeros((4, 2)), precision))
     with pytest.raises(ParameterError) as caught:
         check_finite(member, "site 'north'")
-    assert "inf at blocks.weights.precision[2, 0, 1] of site 'north' (3 such values)" in str(
+    assert "blocks.weights.precision of site 'north', member [2, 0, 1], that is inf" in str(
         caught.value
     )
 
 
 def test_a_bad_scalar_has_no_index() -> None:
-    with pytest.raises(ParameterError, match=r"nan at rate of the fit \(1 such values\)"):
+    with pytest.raises(ParameterError, match="rate of the fit that is nan"):
         check_finite(Gamma(1.0, np.nan), "the fit")
 
 

@@ -65,7 +65,7 @@ def plain(message):
     for field in dataclasses.fields(message):
         value = getattr(message, field.name)
         if field.name == "key":  # one of JAX's comes back as its words
-            value = keys.generator(value), keys.data(value)
+            value = keys.plain(value)
         leaves, tree = jax.tree.flatten(value)
         names = getattr(value, "names", None) if field.name == "view" else None
         parts[field.name] = [np.asarray(leaf).tobytes() for leaf in leaves], str(tree), str(names)

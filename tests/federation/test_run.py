@@ -136,8 +136,8 @@ def broken():
 
 FAULTS = {
     "raise": (2, "ConnectionError: the ward is closed in the update of site 'b'"),
-    "nan": (3, "nan .* in the update of site 'b'"),
-    "infinite": (4, "inf .* in the update of site 'b'"),
+    "nan": (3, "nan in the update of site 'b'"),
+    "infinite": (4, "inf in the update of site 'b'"),
     "shape": (7, "what the model found in the update of site 'b'"),
 }
 MOODY = {"a": np.array([1, 0]), "c": np.array([0, 0, 1])}

@@ -188,6 +188,7 @@ def test_federations_of_regressions_and_conjugate_models_import_no_jax():
 def test_keys_give_the_numbers_that_jax_draws(seed):
     known, ours = jax.random.key(seed), keys.seeded(seed)
     assert ours == keys.plain(known) and keys.of_jax(ours) == known
+    assert ours == keys.plain(jax.random.key(seed, impl="rbg"))  # two such keys
     for number in (0, 3, 2**32 - 1):
         assert keys.plain(jax.random.fold_in(known, np.uint32(number))) == keys.fold_in(
             ours, number

@@ -174,7 +174,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[PosterityError], str]] = {
     ),
     "no chain": (
         lambda: {"a_0": {"kernel": np.ones((2, 3))}, "a_1": {"kernel": np.ones((4, 5))}},
-        StructureError, "each to take",
+        StructureError, "inputs of shape.* in layer 1",
     ),
     "convolutions that are not described": (
         lambda: {"c": {"kernel": np.ones((3, 3, 1, 2))}}, UsageError, "stride",

@@ -1,7 +1,7 @@
 """Random numbers without JAX: those that JAX draws from the same key, bit for bit.
 
 A key is two words, of which Threefry (salmon2011) makes others and numbers. JAX draws on from
-where these functions leave off, and they take keys of JAX's other generators too.
+where these functions leave off.
 """
 
 import math
@@ -48,66 +48,49 @@ def seeded(seed: int) -> Words:
     return Words(0, seed & WORD)
 
 
-def plain(key: KeyArray) -> KeyArray:
-    """JAX's key as words, if its generator is Threefry; a UsageError if it is no key."""
+def plain(key: KeyArray) -> Words:
+    """JAX's key as words: of a generator with more than Threefry's two, the first. A UsageError if
+    it is no key.
+    """
     KEY.check(key=key)
     if not is_jax(key):
-        return key
+        return key  # pyright: ignore[reportReturnType]
     typed = jax.numpy.issubdtype(key.dtype, jax.dtypes.prng_key)
-    return with_data(np.asarray(jax.random.key_data(key) if typed else key), generator(key))
+    return Words(*np.ravel(jax.random.key_data(key) if typed else key)[:2].tolist())
 
 
 def of_jax(key: KeyArray) -> Any:
     """The same as a key of JAX's."""
-    words: Any = key.array if isinstance(key, Words) else None
-    return key if words is None else jax.random.wrap_key_data(words, impl=THREEFRY)
-
-
-def generator(key: KeyArray) -> str:
-    """The name of the generator whose key it is."""
-    return THREEFRY if isinstance(key, Words) else str(jax.random.key_impl(key))
-
-
-def data(key: KeyArray) -> np.ndarray:
-    """The words of a key."""
-    return key.array if isinstance(key, Words) else np.asarray(jax.random.key_data(key))
+    words: Any = plain(key).array
+    return jax.random.wrap_key_data(words, impl=THREEFRY)
 
 
 def of_numpy(key: KeyArray) -> np.random.Generator:
     """NumPy's generator of a key: nothing is compiled for numbers that are drawn once."""
-    return np.random.default_rng(np.asarray(data(key), np.uint32))
+    return np.random.default_rng(plain(key).array)
 
 
-def with_data(words: np.ndarray, name: str) -> KeyArray:
-    """Return the key of this generator with these words; a ValueError if it has no such keys."""
-    if name != THREEFRY:
-        content: Any = words
-        return jax.random.wrap_key_data(content, impl=name)
+def of_data(words: np.ndarray) -> Words:
+    """Return the key with these words; a ValueError if there are no such keys."""
     if words.shape != (2,) or words.dtype != np.uint32:
         raise ValueError(f"words of shape {words.shape} and type {words.dtype} of a key")
     return Words(*words.tolist())
 
 
-def fold_in(key: KeyArray, number: int) -> KeyArray:
+def fold_in(key: KeyArray, number: int) -> Words:
     """``jax.random.fold_in``."""
-    if not isinstance(key, Words):
-        return jax.random.fold_in(key, np.uint32(number))
-    return Words(*_threefry(key, 0, number & WORD))
+    return Words(*_threefry(plain(key), 0, number & WORD))
 
 
 def bits(key: KeyArray, place: int = 0) -> int:
     """32 random bits: an entry of ``jax.random.bits``."""
-    if not isinstance(key, Words):
-        return int(jax.random.bits(key, (place + 1,), np.uint32)[place])
-    one, other = _threefry(key, 0, place)
+    one, other = _threefry(plain(key), 0, place)
     return one ^ other
 
 
 def below(key: KeyArray, size: int, count: int) -> list[int]:
     """Numbers from 0 to ``size - 1``: ``jax.random.randint`` of 32 bits."""
-    # A split numbers the keys, as does what is folded in.
-    split = isinstance(key, Words)
-    high, low = (fold_in(key, 0), fold_in(key, 1)) if split else jax.random.split(key)
+    high, low = fold_in(key, 0), fold_in(key, 1)  # as JAX splits a key
     unit = ((2**16 % size) ** 2 & WORD) % size
     pairs = [(bits(high, place), bits(low, place)) for place in range(count)]
     return [(one % size * unit + other % size & WORD) % size for one, other in pairs]

@@ -7,19 +7,15 @@ import numpy as np
 from posterity.arrays.tree import leaves_with_path, structure
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import Distribution, ExponentialFamily
+from posterity.families.coordinates import check_inside
 
 
 def check_finite(family: Any, place: str) -> None:
     """Raise a ParameterError with the name of the block if a parameter is NaN or infinite."""
     for path, leaf in leaves_with_path(family):
-        finite = np.isfinite(np.asarray(leaf))
-        if not finite.all():
-            index = tuple(int(i) for i in np.argwhere(~finite)[0])
-            raise ParameterError(
-                found=f"{np.asarray(leaf)[index]} at {'.'.join(path)}{list(index) or ''} of {place}"
-                f" ({int((~finite).sum())} such values)",
-                expected="finite natural parameters",
-            )
+        values = np.asarray(leaf)
+        where = f"{'.'.join(path)} of {place}"
+        check_inside(np.isfinite(values), values, where, "finite natural parameters")
 
 
 def check_proper(law: Distribution, place: str) -> None:

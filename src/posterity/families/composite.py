@@ -56,7 +56,7 @@ class Composite(ExponentialFamily):
 
     @property
     def event_size(self) -> int:
-        return sum(math.prod(part.batch_shape) * part.event_size for part in self.parts())
+        return self._counted("event_size")
 
     def _counted(self, what: str) -> int:
         return sum(math.prod(self._inner(p)) * getattr(p, what) for p in self.parts())

@@ -334,27 +334,19 @@ def fitted(shape: PyTree, z: PyTree, law: Distribution | None = None) -> Any:
     """
     leading = [() if law is None else law.batch_shape]
 
-    def one(shape: Any, part: PyTree) -> Any:
-        if shape is None:
-            return None
-        if isinstance(shape, dict):
-            if isinstance(part, Mapping) and set(part) == set(shape):
-                return {name: one(shape[name], part[name]) for name in shape}
-        elif all(isinstance(axis, int) for axis in shape):
-            array: Any = part if hasattr(part, "shape") else namespace(part).np.asarray(part)
-            own = len(array.shape) - len(shape)
-            number = is_jax(array) or kind_of(array.dtype) in "biuf"
-            if number and own >= 0 and array.shape[own:] == shape:
-                leading.append(array.shape[:own])
-                return array
-        elif isinstance(part, tuple | list):
-            return tuple(one(*pair) for pair in zip(shape, part, strict=True))
-        raise ValueError("another shape")
+    def one(shape: Shape, part: PyTree) -> Any:
+        array: Any = part if hasattr(part, "shape") else namespace(part).np.asarray(part)
+        own = len(array.shape) - len(shape)
+        number = is_jax(array) or kind_of(array.dtype) in "biuf"
+        if not number or own < 0 or array.shape[own:] != shape:
+            raise ValueError("another shape")
+        leading.append(array.shape[:own])
+        return array
 
     try:
-        event = one(shape, z)
+        event = map_supports(one, shape, z)
         np.broadcast_shapes(*leading)
-    except ValueError:
+    except (ValueError, TypeError, IndexError):  # of what is no tree of this form
         found = f"values of shapes {[np.shape(leaf) for leaf in leaves(z)]} for {law or 'a law'!r}"
         expected = f"events of shape {shape}, with leading axes that broadcast"
         raise StructureError(found=found, expected=expected) from None

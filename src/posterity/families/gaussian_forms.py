@@ -174,8 +174,9 @@ class FullForm(GaussianForm):
 
     def _unit(self, v: Real) -> Any:
         size = self.size
-        numbers = [np.exp(v[size : 2 * size]), v[2 * size :], np.zeros(1)]
-        return np.concatenate(numbers)[_triangle_places(size)]
+        unit = np.diag(np.exp(v[size : 2 * size]))
+        unit[_below(size)] = v[2 * size :]
+        return unit
 
     def _inverse(self, factor: Real) -> Any:
         # Elimination with pivots, as of a general matrix, is inexact for badly scaled triangles.
@@ -210,7 +211,7 @@ class FullForm(GaussianForm):
         _, factor = parameters
         turned = factor.T @ (slopes.T @ noise)
         wider = np.diagonal(turned) * np.exp(v[self.size : 2 * self.size])
-        below = turned[np.tril_indices(self.size, -1)]
+        below = turned[_below(self.size)]
         return np.concatenate([slopes.sum(0) @ factor, wider, below])
 
     def _log_volume(self, parameters: PyTree) -> Any:
@@ -218,10 +219,6 @@ class FullForm(GaussianForm):
 
 
 @functools.cache
-def _triangle_places(size: int) -> np.ndarray:
-    """Places (d, d) in a diagonal, the rows of the triangle below it, and a zero, of a triangle."""
-    below = np.tril_indices(size, -1)
-    places = np.full((size, size), triangle(size))
-    places[np.diag_indices(size)] = np.arange(size)
-    places[below] = size + np.arange(len(below[0]))
-    return places.astype(np.int32)
+def _below(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of the entries below a diagonal."""
+    return np.tril_indices(size, -1)

@@ -257,6 +257,8 @@ def map_supports(function: Callable[..., Any], tree: PyTree, *others: Any) -> An
     if tree is None:
         return None
     if isinstance(tree, dict):
+        if any(set(other) != set(tree) for other in others):
+            raise ValueError(f"trees of other names than {list(tree)}")
         rows = {name: (tree[name], *(other[name] for other in others)) for name in tree}
         return {name: map_supports(function, *row) for name, row in rows.items()}
     if isinstance(tree, tuple) and not all(isinstance(axis, int) for axis in tree):

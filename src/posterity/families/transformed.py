@@ -1,7 +1,7 @@
 """Laws of images of unconstrained real vectors, with correlations between what is constrained."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -21,7 +21,6 @@ from posterity.families.supports import (
     map_supports,
 )
 from posterity.families.unconstrained import Supports, unconstrained
-from posterity.runtime.text import short_name
 
 
 class Transformed(Distribution):
@@ -166,7 +165,8 @@ class Transformed(Distribution):
         return [table.law for table in self._tables({}, "", "")]
 
     def _described(self, numbers: bool) -> str:
-        return called(self, [f"{self.law._described(numbers)} onto {_outline(self.supports.tree)}"])
+        sets = map_supports(lambda support: type(support).__name__, self.supports.tree)
+        return called(self, [f"{self.law._described(numbers)} onto {sets}"])
 
     def sample(self, key: KeyArray, shape: Shape = ()) -> Any:
         return self.supports.forward(self.supports.unravel(self.law.sample(key, shape)))
@@ -194,14 +194,6 @@ class Transformed(Distribution):
 
 
 # --- tables of events ----------------------------------------------------------------------------
-
-
-def _outline(tree: PyTree) -> str:
-    if isinstance(tree, Mapping):
-        return "{" + ", ".join(f"{short_name(k)}: {_outline(v)}" for k, v in tree.items()) + "}"
-    if isinstance(tree, tuple):
-        return "(" + ", ".join(map(_outline, tree)) + ")"
-    return type(tree).__name__
 
 
 def _paths(tree: PyTree, path: str) -> Iterator[tuple[str, Any]]:

@@ -274,7 +274,7 @@ def dumps(message: Message | Token) -> bytes:
         if isinstance(value, Question):
             head[field.name] = value.digest
         elif field.name == "key":
-            head["generator"], body["key"] = keys.generator(value), keys.data(value)
+            body["key"] = keys.plain(value).array
         elif value is None or isinstance(value, str | bool | int | float | tuple):
             head[field.name] = value
         elif isinstance(value, TreeSum):
@@ -295,7 +295,7 @@ def loads(content: bytes, *, most: int = MOST_BYTES) -> Any:
         head = json.loads(body.pop("head"), parse_constant=no_number)
         kind = KINDS[head.pop("kind")]
         if "key" in body:
-            body["key"] = keys.with_data(body["key"], head.pop("generator"))
+            body["key"] = keys.of_data(body["key"])
         if "exact_sum" in body:
             layers = body["exact_sum"]
             whole = TreeSum.of(layers)

@@ -22,7 +22,6 @@ from posterity.federation.schedules import Machine, Schedule, Sequential
 from posterity.federation.state import State, Visit, leave
 from posterity.federation.status import is_final, status_of
 from posterity.ledger import Ledger
-from posterity.runtime.sharing import History
 from posterity.runtime.text import cut, listed
 from posterity.runtime.tracing import as_found
 from posterity.status import Progress, ProgressCallback, Status
@@ -282,7 +281,7 @@ class Run(Position):
         if when == "visit":  # `leave` above has raised now if the removal is not possible
             leaving = tuple(sorted({*self.state.leaving, *sites}))
             return dataclasses.replace(self, state=dataclasses.replace(self.state, leaving=leaving))
-        trace = History.of(self.trace).then(Visit(state.step, s, "forgotten") for s in sites)
+        trace = (*self.trace, *(Visit(state.step, s, "forgotten") for s in sites))
         return dataclasses.replace(self._with(state, sites), trace=trace)
 
     def readmit(self, site: str) -> "Run":
@@ -348,14 +347,14 @@ class Run(Position):
         except BaseException as error:
             error.run = self._broken_off(schedule, state)  # type: ignore[attr-defined]
             raise
-        return dataclasses.replace(self, state=state, trace=History.of(self.trace).then(visits))
+        return dataclasses.replace(self, state=state, trace=(*self.trace, *visits))
 
     def _broken_off(self, schedule: Schedule, state: State) -> "Run":
         """Return the run after the completed visits of an interrupted step, else itself."""
         pending = state.pending
         if pending is None or not pending.begun:
             return self
-        run = dataclasses.replace(self, trace=History.of(self.trace).then(pending.visits))
+        run = dataclasses.replace(self, trace=(*self.trace, *pending.visits))
         if schedule != self.schedule:  # the run's own schedule cannot continue this step
             return run._with(state, self.agreement.sites)
         rest = dataclasses.replace(pending, visits=(), bases={}, asked={})
@@ -368,7 +367,7 @@ class Run(Position):
         step = state.step
         looks = round(evaluations)
         restarted = (Visit(step, s, "restarted", evaluations=looks) for s in self.contributing)
-        run = dataclasses.replace(self, trace=History.of(self.trace).then(restarted))
+        run = dataclasses.replace(self, trace=(*self.trace, *restarted))
         return run._with(state, state.entries)
 
     def _under(self, schedule: Schedule) -> "Run":

@@ -29,7 +29,7 @@ from posterity.federation.state import (
     question,
     without_turn,
 )
-from posterity.runtime.sharing import History, SharedMap
+from posterity.runtime.sharing import SharedMap
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Schedule(abc.ABC):
         self, agreed: Agreement, state: State, pending: Pending, after: State, visit: Visit
     ) -> tuple[State, Pending]:
         state, visit = self.concluded(agreed, state, after, visit, key=pending.key)
-        visits = History.of(pending.visits).then([visit])
+        visits = (*pending.visits, visit)
         return state, dataclasses.replace(pending, had=pending.had + 1, visits=visits)
 
     def _begun(self, agreed: Agreement, state: State, turn: Turn) -> Pending:

@@ -11,7 +11,7 @@ from posterity.arrays.typing import Float, Real
 from posterity.families import Gaussian
 from posterity.models.base import ExpectedModel
 from posterity.models.data import INPUTS, check_data, labels
-from posterity.models.nodes import cubature, rotations
+from posterity.models.nodes import cubature, in_parts, rotations
 from posterity.models.records import Records
 
 
@@ -82,13 +82,11 @@ class MultinomialRegression(ExpectedModel[Gaussian]):
         self, mean: Float[Real, "n k"], covariance: Float[Real, "n k k"], y: Any
     ) -> tuple[Float[Real, " n"], Float[Real, "n k"], Float[Real, "n k k"]]:
         """Return ``E[log p(y | f)]``, its gradient and minus its Hessian in the mean of ``f``."""
-        np_ = namespace(mean).np
-        size = max(self.at_a_time // cubature(self.classes - 1)[0].size, 1)
-        rows = [slice(at, at + size) for at in range(0, max(len(mean), 1), size)]
+        numbers = cubature(self.classes - 1)[0].size
         turns = rotations(self.classes - 1)
-        each = mean, covariance, np_.asarray(y), turns[np.arange(len(mean)) % len(turns)]
-        parts = [self._expected(*(one[own] for one in each)) for own in rows]
-        value, slope, bend = (np_.concatenate(own) for own in zip(*parts, strict=True))
+        y = namespace(mean).np.asarray(y)
+        each = mean, covariance, y, turns[np.arange(len(mean)) % len(turns)]
+        value, slope, bend = in_parts(self._expected, each, numbers, at_a_time=self.at_a_time)
         return value, slope, bend
 
     def _expected(self, mean: Any, covariance: Any, y: Any, turn: Any) -> tuple[Any, Any, Any]:

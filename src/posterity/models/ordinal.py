@@ -15,7 +15,7 @@ from posterity.models.base import Each, Moments, PredictorModel
 from posterity.models.data import INPUTS, labels
 from posterity.models.nodes import in_parts
 from posterity.models.records import Records
-from posterity.models.regression import LogisticRegression
+from posterity.models.regression import LogisticRegression, least_squares
 
 GAP = 2
 """The target of rows of gaps; that of others is 1 if the level is above the threshold, else 0."""
@@ -89,7 +89,7 @@ class ProportionalOdds(PredictorModel):
         bend = rate * (1 + rate)
         target = np_.where(y == GAP, 1 + rate / bend, np_.where(y > 0, 2.0, -2.0))
         weights = records.weights * np_.where(y == GAP, bend, 0.25)
-        return type(q)._of(precision_mean=(weights * target) @ x, precision=q.gram(x, weights))
+        return least_squares(q, x, target, weights)
 
 
 def _gap(np_: Any, f: Any) -> tuple[Any, Any, Any]:

@@ -117,7 +117,7 @@ class LogisticRegression(PredictorModel):
         """Return the first step of iteratively reweighted least squares, from log odds of zero."""
         x, y = records.data
         signs = namespace(y).np.where(y > 0, 2.0, -2.0)
-        return _least_squares(q, x, signs, records.weights / 4)
+        return least_squares(q, x, signs, records.weights / 4)
 
     def predictor_mean(self, f: Each) -> Each:
         """Return the probability of the label 1."""
@@ -237,7 +237,7 @@ class PoissonRegression(_LogLinear, _Regression):
         x, y = records.data
         count, log_exposure = _counts(y, self.exposure)
         log_rate = namespace(count).np.log(count + 0.5) - log_exposure
-        return _least_squares(q, x, log_rate, records.weights * (count + 0.5))
+        return least_squares(q, x, log_rate, records.weights * (count + 0.5))
 
     def _moments(self, mean: Any, variance: Any, y: Any) -> Moments:
         xp = namespace(mean, y)
@@ -256,7 +256,7 @@ def _counts(y: Any, exposure: bool) -> tuple[Any, Any]:
     return y[..., 0], np_.log(np_.where(times > 0, times, 1.0))
 
 
-def _least_squares(q: Any, x: Any, predictor: Any, weights: Any) -> Any:
+def least_squares(q: Any, x: Any, predictor: Any, weights: Any) -> Any:
     """Return the factor of predictors observed with these weights, in the family of ``q``."""
     linear = (weights * predictor) @ x
     return type(q)._of(precision_mean=linear, precision=q.gram(x, weights))
@@ -333,7 +333,7 @@ class GammaRegression(_LogLinear, _Regression):
         x, y = records.data
         np_ = namespace(y).np
         logs = np_.log(np_.where(y > 0, y, 1.0))
-        return _least_squares(q, x, logs, records.weights / self.dispersion)
+        return least_squares(q, x, logs, records.weights / self.dispersion)
 
     def _moments(self, mean: Any, variance: Any, y: Any) -> Moments:
         np_ = namespace(mean, y).np

@@ -229,16 +229,19 @@ def _ordered(
     else:
         parts = _numbered(parts)
     layouts = _layouts(parts, layout)
-    described = layers.layers if layers else ()
-    own = [part.bias is not None for part in parts]
-    biased = layers is None or own == [layer.bias for layer in described]
-    if not biased or not _follows(parts, layouts, layers if widths else None):
-        raise StructureError(
-            found=f"layers {[f'{part.path} {part.shape}' for part in parts]}, with biases {own}",
-            expected="each to take what the one before gives"
-            + (f", {len(layers)} as described: {described}" if layers else ""),
-            fix="Pass order=[...], their paths from inputs to outputs, if it is another one.",
-        )
+    if layers is not None:
+        pairs = zip(parts, layouts, strict=True)
+        own = [(_turned(np.empty(p.shape), of, OURS).shape, p.bias is not None) for p, of in pairs]
+        asked = [(layer.kernel, layer.bias) for layer in layers.layers]
+        if not widths:
+            own, asked = ([(len(kernel), bias) for kernel, bias in each] for each in (own, asked))
+        if own != asked:
+            raise StructureError(
+                found=f"layers {[f'{part.path} {part.shape}' for part in parts]}, with biases "
+                f"{[part.bias is not None for part in parts]}",
+                expected=f"{len(layers)} as described: {layers.layers}",
+                fix="Pass order=[...], their paths from inputs to outputs, if it is another one.",
+            )
     return tuple(parts), layouts
 
 
@@ -273,22 +276,6 @@ def _layouts(parts: Sequence[Part], layout: str | None) -> tuple[str, ...]:
             expected="layout='last' for (inputs, outputs), 'first' for (outputs, inputs)",
         )
     return layouts  # pyright: ignore[reportReturnType]
-
-
-def _follows(parts: Sequence[Part], layouts: Sequence[str], layers: Layers | None) -> bool:
-    """Tell whether the shapes of consecutive parts fit together, and fit ``layers`` if given."""
-    if layers is not None:
-        kernels = [
-            _turned(np.empty(p.shape), own, OURS) for p, own in zip(parts, layouts, strict=True)
-        ]
-        shapes = [(k.shape, p.bias is not None) for k, p in zip(kernels, parts, strict=True)]
-        return shapes == [(layer.kernel, layer.bias) for layer in layers.layers]
-    sizes = [part.sizes(own) for part, own in zip(parts, layouts, strict=True)]
-    for last, part, before, after in zip(parts, parts[1:], sizes, sizes[1:], strict=False):
-        flattened = len(last.shape) > len(part.shape) and after[0] % before[1] == 0
-        if (after[0] != before[1] and not flattened) or len(last.shape) < len(part.shape):
-            return False
-    return True
 
 
 def _turned(kernel: np.ndarray, layout: str, axes: Shape) -> np.ndarray:

@@ -1,10 +1,9 @@
-"""Immutable maps and sequences whose changed copies share the unchanged parts."""
+"""Immutable maps whose changed copies share the unchanged parts."""
 
 import itertools
 import math
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar, overload
+from collections.abc import Iterator, Mapping
+from typing import Any, Generic, TypeVar
 
 Value = TypeVar("Value")
 
@@ -66,68 +65,3 @@ class SharedMap(Mapping[str, Value], Generic[Value]):
 
     def __reduce__(self) -> Any:
         return SharedMap.of, (dict(self.items()),)  # hashes of strings differ between processes
-
-
-class History(Sequence[Value], Generic[Value]):
-    """An immutable sequence; a longer one, ``history.then(more)``, shares its storage.
-
-    >>> short = History.of([1, 2])
-    >>> long = short.then([3])
-    >>> tuple(short), tuple(long), long[-1]
-    ((1, 2), (1, 2, 3), 3)
-    """
-
-    __slots__ = ("_items", "_length")
-
-    def __init__(self, items: list[Value], length: int):
-        """Make a history of the first ``length`` items of a list that may grow; use :meth:`of`."""
-        self._items = items
-        self._length = length
-
-    @classmethod
-    def of(cls, items: Iterable[Value]) -> "History[Value]":
-        """Return a history of these items; itself if it is a History."""
-        if isinstance(items, History):
-            return items
-        own = list(items)
-        return History(own, len(own))
-
-    def then(self, more: Iterable[Value]) -> "History[Value]":
-        """Return the history extended by these items."""
-        new = tuple(more)
-        with _adding:
-            items = self._items
-            if len(items) > self._length:  # another history has extended the list
-                items = items[: self._length]
-            items.extend(new)
-            return History(items, len(items))
-
-    @overload
-    def __getitem__(self, index: int) -> Value: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Value, ...]: ...
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return tuple(self._items[: self._length][index])
-        return self._items[range(self._length)[index]]
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __iter__(self) -> Iterator[Value]:
-        return itertools.islice(self._items, self._length)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, History | tuple) and tuple(self) == tuple(other)
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        return repr(tuple(self))
-
-    def __reduce__(self) -> Any:
-        return History.of, (tuple(self),)
-
-
-_adding = threading.Lock()

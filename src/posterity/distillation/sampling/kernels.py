@@ -76,12 +76,6 @@ class Kernel:
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
         """Make one step, with the gradient of the log density at ``state.position``."""
-        size, move = self._moves(state, gradient, key)
-        position = jax.tree.map(jnp.add, state.position, move)
-        return state._replace(position=position, step=state.step + 1), Info(size)
-
-    def _moves(self, state: State, gradient: PyTree, key: jax.Array) -> tuple[jax.Array, Any]:
-        """Return the step size and the increment of a preconditioned Langevin step."""
         _check(state.position, gradient, "a gradient")
         size = size_at(self.step_size, state.step)
         half = size / 2
@@ -91,8 +85,14 @@ class Kernel:
         def move(slope: Any, white: jax.Array, s: Any = 1.0) -> jax.Array:
             return (half * s * slope + deviation * jnp.sqrt(s) * white).astype(white.dtype)
 
+        def blend(old: Any, new: Any) -> Any:
+            return (1 - self.friction) * old + self.friction * new
+
         scales = [] if state.scale is None else [state.scale]
-        return size, jax.tree.map(move, gradient, noise, *scales)
+        moved = jax.tree.map(move, gradient, noise, *scales)
+        momentum = jax.tree.map(blend, state.momentum, moved) if self.has_momentum else None
+        position = jax.tree.map(jnp.add, state.position, momentum if self.has_momentum else moved)
+        return State(position, state.step + 1, state.scale, momentum), Info(size)
 
 
 @leaves("step_size", "temperature")
@@ -158,16 +158,6 @@ class SGHMC(Kernel):
                 found="a step size without a friction",
                 expected="a friction beside it, such as 0.1, or None for both",
             )
-
-    def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
-        size, move = self._moves(state, gradient, key)
-
-        def blend(old: Any, new: Any) -> Any:
-            return (1 - self.friction) * old + self.friction * new  # type: ignore
-
-        momentum = jax.tree.map(blend, state.momentum, move)
-        position = jax.tree.map(jnp.add, state.position, momentum)
-        return State(position, state.step + 1, state.scale, momentum), Info(size)
 
 
 def _check(
