@@ -74,7 +74,7 @@ def _search_sample(local: LocalComponents, components: int | None) -> SearchResu
     assert best is not None  # the best level exists
     more = merging.level(merging.best + 1)
     fewer = merging.level(merging.best - 1)
-    known = [level for level in (best, more, fewer) if level is not None]
+    known = [*filter(None, (best, more, fewer))]
     return _descend(best, more or best, thorough=True, known=known)
 
 
