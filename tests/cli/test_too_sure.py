@@ -226,6 +226,9 @@ def test_dates_are_no_clusters_and_several_columns_that_are_make_one_note():
     put("t", y=rng.normal(size=150), seen=days)
     error = fail(5, *shlex.split("fit t.csv --model linear --target y -o t.safetensors"))
     assert "--without seen" in error["fix"] and "--cluster" not in error["fix"]
+    put("t", y=rng.normal(size=150), subject=[f"01-02-{own:04}" for own in ward])  # no dates
+    error = fail(5, *shlex.split("fit t.csv --model linear --target y -o t.safetensors"))
+    assert "--cluster subject" in error["fix"]
 
 
 @pytest.mark.parametrize(

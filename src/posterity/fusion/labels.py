@@ -26,7 +26,10 @@ def user_labels(
     and labels are without gaps. Components of a site may share a label only if its prior is known.
     """
     if len(plates) != 1:
-        raise _no_matching(f"a matching by site for {len(plates)} plates", "one plate")
+        raise UsageError(
+            found=f"a matching by site for {len(plates)} plates",
+            expected="posteriors with one plate",
+        )
     (plate,) = plates
     if set(matching) != set(plate.names):
         raise _no_matching(

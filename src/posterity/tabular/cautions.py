@@ -179,7 +179,7 @@ def notes_of_clusters(
         ratio = np.sqrt((sums**2).sum(0)) * (chance < level)
         worst = int(np.argmax(ratio))
         far = ratio[worst] > effect and not recipe.robust
-        much = f": by {column!r} the standard deviation of {names[worst]!r} is {ratio[worst]:.2g}"
+        much = f"; by {column!r} the standard deviation of {names[worst]!r} is {ratio[worst]:.2g}"
         if far or looks:
             found[column] = f"{much} times as large" if far else ""
     if found:

@@ -26,8 +26,9 @@ SAVED_INDEX = re.compile(r"Unnamed: \d+")
 """Name that pandas gives to a column without one."""
 DATED = re.compile(r"(?i)(.*[^a-z])?(date|datum|day of birth|dob|timestamp)([^a-z].*)?")
 """Names of columns of dates, if these are whole numbers."""
-DATE = re.compile(r"\d{1,4}([-./])\d{1,2}\1\d{1,4}([T ].*)?")
-"""Texts of dates, with a time or without."""
+_YEAR = r"(1[89]|20)\d\d"
+DATE = re.compile(rf"({_YEAR}[-./]\d\d?[-./]\d\d?|\d\d?[-./]\d\d?[-./]{_YEAR})([T ].*)?")
+"""Texts of dates whose year has four digits, with a time or without: not 01-02-0045, a patient."""
 
 
 class Suspect(NamedTuple):
