@@ -323,7 +323,9 @@ def test_product_blocks_must_agree() -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_factor_that_is_not_finite_raises(ledger: Ledger, value: float) -> None:
     spoilt = DiagonalGaussian(np.array([0.0, value]), np.ones(2))
-    with pytest.raises(ParameterError, match=r"precision_mean\[1\] of the factor of site 'east'"):
+    with pytest.raises(
+        ParameterError, match=r"precision_mean of the factor of site 'east', member \[1\]"
+    ):
         ledger.update("east", spoilt)
     with pytest.raises(ParameterError, match="site 'east'"):
         Ledger.of_site("east", prior=PRIOR, posterior=spoilt)

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
 
-import numpy as np
-
 from posterity.errors import PosterityError, StructureError, UsageError
 
 
@@ -67,7 +65,7 @@ def one_of(*choices: str) -> Constraint:
 
 def check_shape(what: str, array: Any, *axes: int | None) -> None:
     """Raise a StructureError unless an array has these axes, of which None has any length."""
-    shape = np.shape(array)
+    shape = tuple(getattr(array, "shape", ()))
     pairs = zip(axes, shape, strict=False)
     if len(shape) != len(axes) or any(size not in (None, own) for size, own in pairs):
         wanted = ", ".join("any" if size is None else str(size) for size in axes)

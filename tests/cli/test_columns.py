@@ -204,7 +204,7 @@ def test_arrays_that_do_not_fit_the_names_of_a_prior(tables):
     named = CONFIG.partition("[prior]")[0] + '[prior]\nfile = "prior.safetensors"\n'
     named += "[schedule]" + CONFIG.partition("[schedule]")[2]
     Path("f.toml").write_text(named.replace(".csv", ".npz"))
-    refuse("federate f.toml", 4, "number of columns with the dimension of the prior")
+    refuse("federate f.toml", 4, "a coefficient for each column")
 
 
 @pytest.mark.parametrize(

@@ -274,7 +274,7 @@ def test_a_function_and_a_network_from_a_configuration(folder):
         ('kind = "gossip"', 'kind = "gosip"', 2, "schedule.kind = 'gosip'; one of ['sequential'"),
         ('kind = "gossip"', 'kind = "synchronous"', 2, "graph"),
         ('kind = "gossip"\ngraph = "ring"', "damping = 0.5", 2, "damping"),
-        ('graph = "ring"', "", 2, "a graph by its name, or links"),
+        ('graph = "ring"', "", 2, "a graph, one of; or links as pairs of sites"),
         ('graph = "ring"', 'graph = "wheel"', 2, "schedule.graph = 'wheel'"),
         ('graph = "ring"', 'graph = "ring"\nwalk = "run"', 2, "schedule.walk = 'run'"),
         ('graph = "ring"', 'graph = "ring"\nweights = {east = 1}', 2, "weights"),

@@ -58,7 +58,7 @@ FUSE: list[tuple[Any, dict[str, Any], type[PosterityError], str]] = [
     ([plate(0.0)], {}, UsageError, "1 site;"),
     (plate(0.0), {}, UsageError, "1 site;"),
     ([gamma_ledger("a", 2.0), gamma_ledger("a", 3.0)], {}, UsageError, "two posteriors of .*'a'"),
-    ({"a": plate(0.0), "b": NAN}, {}, ParameterError, "nan.*site 'b'"),
+    ({"a": plate(0.0), "b": NAN}, {}, ParameterError, "site 'b'.*nan"),
     ({"a": plate(0.0), "b": IMPROPER}, {}, ParameterError, "improper.*site 'b'"),
     ([plate(0.0), WIDE], {}, StructureError, "site-0001"),
     ([plate(0.0), FULL], {}, StructureError, "Gaussian"),

@@ -78,8 +78,8 @@ def _plate_rows(block: Data) -> list[list[Any]]:
     def size(pair: Data) -> float:  # an overflowed divergence counts as infinite
         return sum(math.inf if pair[k] is None else pair[k] for k in ("kl_ab", "kl_ba"))
 
-    for one in sorted(block.get("components", []), key=size, reverse=True):
-        rows.append([one["a"], one["b"], *_cells(one)])
+    pairs = sorted(block.get("components", []), key=size, reverse=True)
+    rows += [[one["a"], one["b"], *_cells(one)] for one in pairs]
     more = [[f"and {len(rows) - MOST_ROWS} more"]] if len(rows) > MOST_ROWS else []
     return rows[:MOST_ROWS] + more
 

@@ -69,7 +69,7 @@ class Machine(Member):
         reason: Reason | None = None
         if memory.gone - gone:
             reason = "tombstone"
-        elif token.epoch < memory.own.epoch:  # it ended, perhaps before this site took part
+        elif self._is_fenced(memory, token):
             reason = "epoch"
         elif self._is_answered(memory, token):
             reason = "replay"
@@ -99,6 +99,10 @@ class Machine(Member):
         if own.epoch != token.epoch or own.answered < 0:
             return UNSEALED
         return own.answered, memory.seal
+
+    def _is_fenced(self, memory: Memory, token: Token) -> bool:
+        """Return whether the token's epoch ended, perhaps before this site took part."""
+        return token.epoch < memory.own.epoch
 
     def _is_answered(self, memory: Memory, token: Token) -> bool:
         own = memory.own

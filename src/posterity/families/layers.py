@@ -326,8 +326,9 @@ class Layers:
         pieces = []
         for index, (own, places) in enumerate(zip(arrays, self.places, strict=True)):
             for name, place in places.items():
-                check_shape(f"a {name} of layer {index}", own.get(name), *place.shape)
-                pieces.append(np.asarray(own[name]).reshape(-1))
+                array = np.asarray(own.get(name))
+                check_shape(f"a {name} of layer {index}", array, *place.shape)
+                pieces.append(array.reshape(-1))
         return np.concatenate(pieces)
 
     def by_unit(self, index: int) -> tuple[int, int, int]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from posterity import families, graphs, models
-from posterity.arguments import COUNT, FINITE, NATURAL, POSITIVE, Constraint
+from posterity.arguments import FINITE, NATURAL, POSITIVE, Constraint
 from posterity.arrays.keys import of_jax
 from posterity.arrays.typing import KeyArray
 from posterity.errors import PosterityError, UsageError
@@ -217,8 +217,7 @@ def _perceptron(
     data: Mapping[str, Any], *, outputs: int = 1, width: int = 16, depth: int = 1, **options: Any
 ) -> models.NeuralNetwork:
     """Return a perceptron with tanh units, for the inputs of the first site that has any."""
-    NATURAL.check(**{"model.depth": depth})
-    COUNT.check(**{"model.width": width, "model.outputs": outputs})
+    NATURAL.check(**{"model.width": width, "model.depth": depth, "model.outputs": outputs})
     x = next((own[0] for own in data.values() if isinstance(own, tuple)), np.zeros((0, 1)))
     sizes = (int(np.prod(x.shape[1:])), *[width] * depth, outputs)
     return models.NeuralNetwork.of_layers(Layers.dense(*sizes, activation="tanh"), **options)

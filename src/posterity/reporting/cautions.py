@@ -108,9 +108,7 @@ def cautions_of_federation(
     """
     posterior: Any = ledger.posterior
     known = {site: own for site, own in data.items() if own is not None and len(own[0])}
-    if not known:
-        return {}
-    if not posterior.gaussian:  # of a population and its spreads
+    if not (posterior.gaussian and known):  # of a population and its spreads, or of nothing
         alike = ONE_SIDED_OF_MANY
         return {
             site: [*notes_of_levels(recipe, x, _first(y), alike)] for site, (x, y) in known.items()
