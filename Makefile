@@ -37,7 +37,7 @@ endif
 test: $(VENV)/.test ## run the tests (PYTEST_FLAGS="-n 0 -k ledger" for a few)
 	$(PYTEST) $(PYTEST_FLAGS)
 
-test-slow: $(VENV)/.test ## run the tests that take more than some seconds: simulations, pages
+test-slow: $(VENV)/.test ## run the tests that take more than a second: simulations, pages
 	$(PYTEST) $(PYTEST_FLAGS) -m slow
 
 test-all: $(VENV)/.test ## run both, which are collected once

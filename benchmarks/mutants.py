@@ -48,7 +48,7 @@ def tried(folder: Path, mutant: dict[str, Any]) -> dict[str, Any]:
     try:
         for file, edit in zip(files, mutant["edits"], strict=True):
             file.write_text(file.read_text().replace(edit["before"], edit["after"]))
-        quiet = ("-q", "-x", "-W", "ignore", "-p", "no:cacheprovider")
+        quiet = ("-q", "-x", "-m", "", "-W", "ignore", "-p", "no:cacheprovider")
         ended = _python(folder, "-m", "pytest", "-n", "0", *quiet, mutant["test"]).returncode
         found: dict[str, Any] = {"test": mutant["test"] if ended == FAILED else None}
         if "world" in mutant:

@@ -240,6 +240,7 @@ def case(verb):
 CASES = [case(verb) for verb in VERBS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", CASES)
 def test_a_verb_leaves_the_process_as_it_was(verb, before):
     found = settings()

@@ -139,6 +139,7 @@ def test_few_draws_of_many_coordinates_are_taken_where_that_is_said() -> None:
     assert quiet({"a": wide}, chains="first").posterior.names == ("a",)
 
 
+@pytest.mark.slow
 def test_a_mixture_finds_modes_and_their_number() -> None:
     rng = np.random.default_rng(6)
     side = rng.random((1500, 1)) < 0.3

@@ -67,6 +67,7 @@ def test_layers_load_into_a_network_without_posterity(torch: Any) -> None:
     np.testing.assert_allclose(logits, student.outputs(x), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_modules_are_copies_that_are_saved_and_exported(torch: Any, tmp_path: Path) -> None:
     layers = Layers.dense(3, 5, 4)
     student = Student(layers, weights(layers, rng()), Head("categorical", 3, split=True))
@@ -87,6 +88,7 @@ def test_modules_are_copies_that_are_saved_and_exported(torch: Any, tmp_path: Pa
     assert to_torch(student)(torch.zeros((0, 3)))["probabilities"].shape == (0, 3)
 
 
+@pytest.mark.slow
 def test_the_page_runs(torch: Any, tmp_path: Path) -> None:
     """With its blocks for torch, which the tests of the documentation leave out."""
     page = (ROOT / "docs/serving.md").read_text(encoding="utf-8").replace("```py\n", "```python\n")

@@ -145,6 +145,7 @@ MODULES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
 @pytest.mark.parametrize("which", ["model", "empirical"])
 def test_products_of_squares_are_squares_of_gradients(torch: Any, name: str, which: str) -> None:
@@ -183,6 +184,7 @@ def test_full_covariances_are_those_of_jax(torch: Any) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_law_goes_through_a_file_and_back_into_the_module(torch: Any, tmp_path: Any) -> None:
     module, f = network(torch)
     posterity.save(from_module(module, X, labels(f), **CLASSES), tmp_path / "weights.safetensors")
@@ -199,6 +201,7 @@ def test_a_law_goes_through_a_file_and_back_into_the_module(torch: Any, tmp_path
     assert abs(np.square(off).mean() - 1) < 4 * np.sqrt(2 / off.size)
 
 
+@pytest.mark.slow
 def test_the_last_layer_alone(torch: Any) -> None:
     module, f = network(torch)
     task: Any = dict(only="3", curvature="full", **CLASSES)
@@ -210,6 +213,7 @@ def test_the_last_layer_alone(torch: Any) -> None:
     assert from_module(module, X, labels(f), curvature="full", **CLASSES).names == q.names
 
 
+@pytest.mark.slow
 def test_buffers_and_shared_weights(torch: Any) -> None:
     nn = torch.nn
     torch.manual_seed(0)
@@ -247,6 +251,7 @@ def recurrent(torch: Any) -> Any:
     return Net()
 
 
+@pytest.mark.slow
 def test_recurrent_networks_go_record_by_record(torch: Any) -> None:
     torch.manual_seed(0)
     module, x = recurrent(torch), torch.randn(12, 4, 2)
@@ -302,6 +307,7 @@ def test_five_sites_of_one_net_count_the_prior_once(torch: Any) -> None:
         )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_bad_input_is_refused(torch: Any) -> None:
     module, f = network(torch)
     y = labels(f)
@@ -343,6 +349,7 @@ def test_bad_input_is_refused(torch: Any) -> None:
         from_module(module.requires_grad_(True), X, y, **CLASSES)
 
 
+@pytest.mark.slow
 def test_the_page_runs(torch: Any, tmp_path: Path) -> None:
     """Which the tests of the documentation leave out."""
     page = (ROOT / "docs/adapters/torch.md").read_text(encoding="utf-8")

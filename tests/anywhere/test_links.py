@@ -38,6 +38,7 @@ def test_every_picture_in_the_documentation_has_a_text_in_its_place() -> None:
     assert all(text for texts in shown.values() for text in texts)
 
 
+@pytest.mark.slow
 def test_the_page_of_results_has_every_file_and_every_goal() -> None:
     page, pictures = mkdocs_results.results_page()
     files = sorted(ROOT.glob("experiments/*/results/*.json"))
@@ -60,6 +61,7 @@ def test_what_is_not_known_is_a_dash_on_the_page_of_results() -> None:
     assert list(map(pages.figure, values)) == ["–", "–", "∞", "−∞", "0.5"]
 
 
+@pytest.mark.slow
 def test_the_page_of_benchmarks_has_every_file() -> None:
     page = mkdocs_results.benchmarks_page()
     for path in ROOT.glob("benchmarks/results/*.json"):

@@ -38,6 +38,7 @@ def layers_of(terms):
     return exact_sum(np.array(terms)[:, None])[:, 0].tolist()
 
 
+@pytest.mark.slow
 @given(st.lists(numbers, min_size=1, max_size=24))
 @example([-0.0, -0.0])
 @example([TINY, -1.0, TINY, 1.0])

@@ -95,6 +95,7 @@ for _ in range(20):
 """
 
 
+@pytest.mark.slow
 def test_many_factorisations_side_by_side_end_under_the_flags_that_users_have():
     """By jaxlib 0.10 alone these stand still at the first run, where there are two threads."""
     own = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}

@@ -93,6 +93,7 @@ def run(*arguments):
     )
 
 
+@pytest.mark.slow
 def test_real_processes(files):
     command, inputs = ("-m", "posterity"), ("n.safetensors", "s.safetensors", "--json")
     done = run(*command, "fuse", *inputs, "-o", "out.safetensors")
@@ -121,6 +122,7 @@ app()
 """
 
 
+@pytest.mark.slow
 def test_verbs_of_files_need_no_extra(files):
     line = "forget n.safetensors --site north -o left.safetensors --receipt r.json"
     succeed(*line.split())

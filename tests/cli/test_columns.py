@@ -122,6 +122,7 @@ def test_letters_typed_in_two_ways_and_a_site_without_records(tables):
     refuse("federate f.toml", 4, "site 'b'; ['other'] unknown")
 
 
+@pytest.mark.slow
 def test_names_of_a_prior_s_file_set_the_order(tables):
     prior = posterity.Gaussian.from_standard(mean=[5.0, 0.0], covariance=np.diag([0.01, 1e4]))
     posterity.save(prior.named(["dose", "age"]), "prior.safetensors")

@@ -57,6 +57,7 @@ def test_bash_is_answered_without_array_libraries(words, answer):
     assert (set(found), end) == (answer, "0 []")
 
 
+@pytest.mark.slow
 def test_zsh_and_fish_take_files_where_there_is_nothing_to_say():
     assert ask("zsh", ["posterity", "fit", "tab"])[0] == ["_files"]
     found, _ = ask("zsh", ["posterity", "fit", "--ex"])

@@ -184,6 +184,7 @@ def test_a_regression_of_named_columns(folder):
     np.testing.assert_allclose(found, 1 / (1 + np.exp(-odds)), atol=0.02 + 4 * 0.5 / 4000**0.5)
 
 
+@pytest.mark.slow
 def test_a_student_of_scaled_columns_takes_raw_records_and_goes_out_with_its_recipe(folder):
     """Whatever it has learned: it is asked in the units in which it was trained."""
     onnx = pytest.importorskip("onnx")

@@ -116,6 +116,7 @@ def two_columns(ratio=1):
         Path(f"{site}.csv").write_text("\n".join(["x,x2,y,ill,kind", *lines]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

@@ -198,6 +198,7 @@ def test_a_prior_from_a_file_by_name():
     assert "a name for each" in fail(4, *line, "--prior", "p.safetensors")["expected"]
 
 
+@pytest.mark.slow
 def test_missing_values_are_told_or_dropped():
     columns = records(count=30)
     cells = {name: list(map(str, columns[name])) for name in ("age", "dose", "ill")}

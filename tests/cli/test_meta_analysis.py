@@ -50,6 +50,7 @@ def test_a_table_of_studies_is_one_ledger_whose_sites_are_fused():
     np.testing.assert_allclose(one.coefficients.mean, other.coefficients.mean, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_show_and_the_page_tell_of_the_population():
     succeed("import", "trials.csv", "--flat-prior", "-o", "trials.safetensors")
     line = ("fuse", "trials.safetensors", "--personal", "true", "-o", "all.safetensors")
@@ -84,6 +85,7 @@ def test_a_population_of_which_one_site_is_left_tells_of_no_difference():
     succeed("report", "one.safetensors", "-o", "page.html")
 
 
+@pytest.mark.slow
 def test_a_study_is_forgotten_as_if_it_had_never_been_there():
     succeed("import", "trials.csv", "--flat-prior", "-o", "trials.safetensors")
     line = ("--personal", "true", "-o")
@@ -145,6 +147,7 @@ def hospitals():
         succeed("fit", f"{site}/data.csv", *line)
 
 
+@pytest.mark.slow
 def test_a_site_of_one_class_takes_part_in_no_comparison():
     """``fuse``, ``show`` and the page agree that its likelihood gives no Q, p and I²."""
     hospitals()

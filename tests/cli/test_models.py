@@ -290,6 +290,7 @@ def test_hazards_of_a_shape_are_near_their_own_maximum_likelihood(hazard):
     np.testing.assert_allclose(found, np.exp(-cumulative(best.x, 1.0) * np.exp(line)), atol=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("Rscript") is None, reason="R is not installed")
 def test_survival_is_that_of_r():
     """Beside survreg of a Weibull hazard, and coxph with delayed entry beside many cuts."""
@@ -374,6 +375,7 @@ def test_a_multinomial_factor_is_the_gradient_of_its_expectation():
     np.testing.assert_allclose(third, third.transpose(1, 2, 0), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_class_that_a_site_never_saw():
     """One shot says that it does not know; a federation ends where all records do."""
     _, y, table = choices(4, 300, BETA)
@@ -500,6 +502,7 @@ def test_ordinal_levels_are_climbed_one_by_one():
     assert score["records"] == COUNT
 
 
+@pytest.mark.slow
 def test_proportional_odds_at_the_shell_are_those_of_statsmodels():
     """Fitted, predicted and scored; levels are those of a site, or the remedy is named."""
     rng, x = covariates(6)
@@ -633,6 +636,7 @@ def test_densities_of_survival_add_up_to_one():
     assert area + density(3.0, 0) == pytest.approx(1, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_records_without_an_event_are_noted_and_a_baseline_is_not():
     columns = {"x": [0.0, 1.0, 2.0, 4.0], "time": [1.0, 2.0, 3.0, 4.0], "dead": [0, 1, 0, 1]}
     put("t.csv", columns)

@@ -262,6 +262,7 @@ def levels():
         data[(site != "south") | (own < 2)].to_csv(f"{site}.csv", index=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["ordinal", "proportional-odds"])
 def test_a_level_that_one_site_lacks_is_said_beside_what_differs(levels, model):
     line = f"federate north.csv south.csv west.csv {ORDERED} --model {model} -o all.safetensors"
@@ -360,6 +361,7 @@ def test_flags_that_differ_are_none_in_one_file():
     refuse("fit t.csv --like a.safetensors --columns x -o c.safetensors", 2, "--columns beside")
 
 
+@pytest.mark.slow
 def test_a_file_in_which_sites_differ_already_is_not_pooled_again():
     rng = np.random.default_rng(3)
     for site in "abcd":

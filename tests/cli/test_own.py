@@ -54,6 +54,7 @@ def pooled(recipe, tmp_path="all.csv"):
     return fit(tmp_path, own).ledger.posterior
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["linear", "logistic", "gamma", "multinomial"])
 def test_sites_with_an_intercept_each_are_fused_and_federated_as_one_fit_of_all(model):
     line, more = FORMS[model]
@@ -189,6 +190,7 @@ def test_a_record_is_predicted_by_its_sites_own_coefficient_or_by_the_prior(monk
     assert document(*both)["one_shot"] is None
 
 
+@pytest.mark.slow
 def test_hazards_of_a_sites_own():
     for site, seed in (("n", 2), ("s", 3)):
         put(f"{site}.csv", lives(seed, 150))
@@ -275,6 +277,7 @@ def test_a_priors_file_and_other_units_are_one_regression_of_all_records():
             succeed(*call.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["linear", "logistic"])
 def test_files_are_fused_by_partial_pooling_as_tables_are_federated(model):
     """Exactly where factors hold all that records say, up to the federation's tolerance; else about

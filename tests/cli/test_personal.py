@@ -44,6 +44,7 @@ def test_a_configuration_says_what_differs_between_sites(folder, personal, colum
     np.testing.assert_allclose(np.exp(run.ledger.prior.log_spread.mean), spread)
 
 
+@pytest.mark.slow
 def test_files_name_what_differs_between_sites(folder):
     configured('["v"]')
     call("federate", "own.toml")
@@ -211,6 +212,7 @@ def test_counts_where_sites_differ_have_a_median_and_no_mean(folder):
     np.testing.assert_allclose(np.log(alone["median"][0]), np.log(ours["median"][1]), atol=0.3)
 
 
+@pytest.mark.slow
 def test_what_is_shown_of_a_federation_is_the_law_of_its_population(folder):
     """Rows, ratios and the page have the moments that the spreads imply, and no sum of factors."""
     hospitals(30, lambda rng, f: (rng.random(len(f)) < expit(f)).astype(int))
@@ -243,6 +245,7 @@ def test_what_is_shown_of_a_federation_is_the_law_of_its_population(folder):
     assert words.count(f"{intercept['tau']:.3g} where its likelihood is greatest") == 1
 
 
+@pytest.mark.slow
 def test_sites_far_apart_are_noted_as_told_roughly(folder):
     for place, site in enumerate("abc"):
         rng = np.random.default_rng(place)
@@ -277,6 +280,7 @@ def test_a_model_of_one_set_of_coefficients_has_no_column_of_sites(folder):
     refuse("predict f.safetensors h1.csv -o q.csv --site-column x", 2, "--site-column; --by")
 
 
+@pytest.mark.slow
 def test_the_prior_of_a_spread_is_a_quarter_of_a_default(folder):
     """A quarter of 10 with a link, also for an intercept."""
     tables = hospitals(40, lambda rng, f: (rng.random(len(f)) < expit(f)).astype(int))
@@ -373,6 +377,7 @@ def test_a_dispersion_is_that_of_pooled_records(tmp_path, monkeypatch, model, op
     assert note == f"dispersion {value:.4g}, estimated from the records of all sites"
 
 
+@pytest.mark.slow
 def test_spreads_between_sites_are_no_ratios():
     """By default spreads of a model with a link have medians; their logarithms are no effects."""
     rng = np.random.default_rng(3)

@@ -102,6 +102,7 @@ def test_what_people_read(folder):
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_an_interrupted_pursuit_goes_on_to_the_same_mixture(folder, monkeypatch):
     document("pursue", "pursuit.toml", code=9)
     whole, checkpoint = posterity.load("out.safetensors"), Path("out.safetensors.checkpoint")
@@ -130,6 +131,7 @@ def test_an_interrupted_pursuit_goes_on_to_the_same_mixture(folder, monkeypatch)
     assert not checkpoint.exists() and not list(Path().glob("*.tmp"))
 
 
+@pytest.mark.slow
 def test_a_pursued_network_is_written(folder):
     """Its columns are inputs, and no names of its weights."""
     changed = CONFIG.replace('"logistic-regression"', '"network"\nhidden = [2]')

@@ -268,6 +268,7 @@ def test_numbers_that_tables_are_sorted_by_are_clusters_where_records_of_one_are
     assert ("times as large" in note) == (spread > 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["logistic", "poisson"])
 def test_values_of_covariates_recur_by_chance(model):
     """Where records are independent, whatever the law of their targets."""

@@ -56,6 +56,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_commands_that_add_files_do_without_jax(folder: Path) -> None:
     run(f"COMMANDS = {COMMANDS!r}{RUN}", cwd=folder)
 
@@ -96,6 +97,7 @@ file = "both.st"
 """
 
 
+@pytest.mark.slow
 def test_regressions_at_the_shell_do_without_jax(tmp_path: Path) -> None:
     for name in ("a", "b"):
         rows = [f"{dose},{int(dose + (dose % 3) > 6)}" for dose in range(12)]
@@ -105,6 +107,7 @@ def test_regressions_at_the_shell_do_without_jax(tmp_path: Path) -> None:
     assert (tmp_path / "left.st").exists()
 
 
+@pytest.mark.slow
 def test_members_made_before_jax_was_imported_are_pytrees(tmp_path: Path) -> None:
     run(
         "import sys, posterity\n"
@@ -155,6 +158,7 @@ def test_fuse_federate_and_forget_need_few_packages(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_arithmetic_goes_on_while_another_thread_imports_jax(tmp_path: Path) -> None:
     run(
         "import threading, posterity\n"

@@ -107,6 +107,7 @@ def test_a_variance_far_from_the_teachers_is_not_converged() -> None:
     assert found.status.left < 0.01 and not found.status.converged
 
 
+@pytest.mark.slow
 def test_a_student_far_from_its_teacher_at_strange_inputs_is_converged_on_its_own_alone() -> None:
     """Two columns that are always alike: of their difference it was never asked."""
     x = np.random.default_rng(0).normal(size=(200, 1)).repeat(2, 1)
@@ -188,6 +189,7 @@ def test_a_student_of_networks_that_are_no_start_begins_at_random(count: int, sc
         np.testing.assert_array_equal(began, random)
 
 
+@pytest.mark.slow
 def test_a_student_of_chains_under_a_prior_of_another_family_begins_at_random() -> None:
     """Such chains move in other coordinates, and have no network of weights to begin from."""
     prior = Gaussian.from_standard(np.zeros(NET.size), np.eye(NET.size))
@@ -227,6 +229,7 @@ def test_a_student_that_diverged_at_the_end_is_an_error_again(tmp_path) -> None:
         _quiet(10, **options)
 
 
+@pytest.mark.slow
 def test_a_temperature_that_is_not_known_is_not_right() -> None:
     """Of a run too short to tell whether its chains sample the posterior."""
     data, prior, _ = line()
@@ -329,6 +332,7 @@ def test_a_file_that_is_no_checkpoint_is_left_alone(tmp_path) -> None:
 # --- programs ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_numbers_are_no_programs() -> None:
     """Another rate, tolerance, number of steps, step size or temperature compiles nothing anew."""
     _quiet(LEAST)

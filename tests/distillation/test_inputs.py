@@ -170,6 +170,7 @@ def test_noise_of_no_column() -> None:
         Perturbed(X, noise=np.zeros(0))
 
 
+@pytest.mark.slow
 def test_columns_are_scaled_by_data_without_noise() -> None:
     """Rare and binary pixels, on which noise would hide that they hardly ever differ from zero."""
     rng = np.random.default_rng(0)

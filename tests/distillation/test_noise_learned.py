@@ -91,6 +91,7 @@ def test_a_default_student_has_the_variance_of_a_linear_model() -> None:
     assert 0.5 < np.quantile(ratio, 0.1) < np.quantile(ratio, 0.9) < 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("deviation", "length"), [(0.0, 5000), (1.0, 1000)])
 def test_noisy_tables_climb_less(
     monkeypatch: pytest.MonkeyPatch, deviation: float, length: int
@@ -135,6 +136,7 @@ def test_the_shortest_climb_within_a_standard_error_is_made(
         assert climbs.length(noisy(x, y).target, key=KEY) == length
 
 
+@pytest.mark.slow
 def test_chains_begin_after_the_chosen_climb(monkeypatch: pytest.MonkeyPatch) -> None:
     made, climb = [], climbs.climb
     monkeypatch.setattr(climbs, "LENGTHS", (10, 300))
@@ -205,6 +207,7 @@ def test_a_varying_noise_is_found_where_it_is() -> None:
     assert abs(inside.mean() - 0.5) < 4 * 0.5 / 600**0.5
 
 
+@pytest.mark.slow
 def test_noise_that_is_not_normal_is_said() -> None:
     """Chains of a line through records of which a tenth is ten times as noisy as the others."""
     x = RNG.normal(size=(600, 1))

@@ -23,6 +23,7 @@ SEEDS = {
 """Where the search for a mutant begins, if not at zero: at a run in which the fault happens."""
 
 
+@pytest.mark.slow
 def test_no_promise_is_broken():
     count, broken = campaign(6)
     assert broken == {}
@@ -54,9 +55,10 @@ def test_a_machine_that_hands_on_a_token_that_may_have_been_answered_is_caught()
 
 @pytest.mark.slow
 def test_no_promise_is_broken_in_many_runs_with_silent_members():
-    assert campaign(60, 100, Silent)[1] == {}
+    assert campaign(20, 100, Silent)[1] == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_machine_with_a_defect_is_caught(mutant):
     assert caught(MUTANTS[mutant], 1, SEEDS.get(mutant, 0)) is not None

@@ -33,6 +33,7 @@ def coins(fuzz) -> World:
     return fuzz.worlds[0]
 
 
+@pytest.mark.slow
 def test_bad_input_is_refused_by_a_typed_error_and_changes_nothing():
     count, violations = campaign(0, 600, COINS)
     assert violations == {}

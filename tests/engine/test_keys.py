@@ -197,6 +197,7 @@ def _change_of_a(town: Town) -> str:
     return Author(town.terms, "a", old).rotation("a", **about).text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["thief", "member"])
 def test_an_authority_ends_what_a_thief_began(town, first):
     """The thief's changes reach some before the member's, and a revocation settles it."""
@@ -251,6 +252,7 @@ def test_a_member_cannot_change_its_key_without_end(town):
     assert len(terms.rotated(order.rotation).rotations) == 4
 
 
+@pytest.mark.slow
 def test_two_changes_at_once_are_seen_and_settled_by_an_authority(town):
     old = key_of(town, "d")
     mine = town.rotate("d")
@@ -325,6 +327,7 @@ def test_a_backup_with_the_old_key_says_nothing_and_tells_its_people(town):
         raise running._error
 
 
+@pytest.mark.slow
 def test_who_lost_its_store_is_told_the_keys_also_by_their_holders_alone(town):
     for site in "bcd":
         town.rotate(site)
@@ -346,6 +349,7 @@ def test_who_lost_its_store_is_told_the_keys_also_by_their_holders_alone(town):
     assert town.converged()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["changes", ""])
 def test_a_site_with_a_new_key_begins_with_an_empty_store(town, lost):
     for _ in range(2):

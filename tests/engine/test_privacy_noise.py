@@ -130,6 +130,7 @@ def test_little_noise_has_a_large_epsilon_and_none_an_infinite_one():
     assert GaussianMechanism(PLANE, 1.0, 1e-4).epsilon(1e-5) > 1e6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0, 50.0])
 def test_calibration_spends_what_it_is_given_and_no_more(epsilon):
     pytest.importorskip("dp_accounting")
@@ -172,6 +173,7 @@ def audited(mechanism, delta, trials=2000):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["add or remove", "replace"])
 def test_the_best_attack_finds_no_more_than_epsilon_and_not_much_less(relation):
     sigma = 1.0

@@ -19,6 +19,7 @@ SEEDS = {
 """Where the search for a mutant begins, if not at zero: at a run in which the fault happens."""
 
 
+@pytest.mark.slow
 def test_no_promise_is_broken():
     count, broken = campaign(8, 0, Star)
     assert broken == {}

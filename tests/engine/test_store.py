@@ -139,6 +139,7 @@ KILLED = """
 """
 
 
+@pytest.mark.slow
 def test_a_site_killed_between_any_two_writes_goes_on_from_before_or_after(tmp_path):
     """A child that is killed at its first statement, at its second, and so on."""
     code = textwrap.dedent(KILLED).replace("CHANGE", inspect.getsource(change))

@@ -250,6 +250,7 @@ def test_memory_of_a_certificate_does_not_grow_with_its_draws():
     assert kept < 64 * q.natural_parameters.nbytes / 2
 
 
+@pytest.mark.slow
 def test_a_site_that_fails_while_others_refine():
     prior = Beta.from_standard(2.0, 2.0)
     run = federate({"a": np.array([1.0, 0.0]), "b": np.array([0.0, 1.0])}, flips, prior, steps=2)

@@ -159,6 +159,7 @@ def test_a_map_that_is_no_distribution_is_not_worked_on():
         run.forget("a")
 
 
+@pytest.mark.slow
 def test_a_round_lasts_as_long_as_a_walk_to_all_sites():
     names = [f"{k:03}" for k in range(20)]
     for graph, expected in ((ring(names), 190), (complete(names), 67.4)):

@@ -231,6 +231,7 @@ def test_a_status_of_reports_knows_collinear_columns():
     assert statuses[0].left > certify(early).upper
 
 
+@pytest.mark.slow
 def test_a_status_of_reports_knows_of_too_few_nodes():
     prior = Gaussian.from_standard(np.zeros(2), 100 * np.eye(2))
     coarse = LocalUpdate(Cubature(8, most=8))

@@ -300,6 +300,7 @@ def elsewhere(run, processes, label):
     return dataclasses.replace(run, federation=there)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["conjugate", "logistic"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_every_schedule_gives_the_same_bits_with_sites_elsewhere(schedule, kind, processes):

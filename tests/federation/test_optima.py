@@ -234,6 +234,7 @@ def test_a_better_optimum_beyond_a_barrier_is_reached_from_the_prior():
     np.testing.assert_allclose(run.posterior.mean, 9.0, atol=0.1)
 
 
+@pytest.mark.slow
 def test_several_modes_that_the_posterior_covers_are_told():
     """Two equal ones, three deviations to both sides of a wide posterior that explains both."""
 
@@ -327,6 +328,7 @@ def test_no_descent_begins_at_modes_that_the_posterior_explains():
 # --- where members are placed ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("likelihood", "records", "prior"),
     [

@@ -125,6 +125,7 @@ def test_a_token_that_walks_comes_to_the_same():
     assert run.posterior.kl(fitted().posterior) < 1e-2
 
 
+@pytest.mark.slow
 def test_a_site_can_be_forgotten():
     left = forget(fitted(), NAMES[0]).run
     others = {name: data for name, data in SITES.items() if name != NAMES[0]}

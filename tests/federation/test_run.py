@@ -199,6 +199,7 @@ def test_an_update_that_makes_the_posterior_improper_is_shortened(broken):
     assert run.ledger.entries["a"].independent
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_nan_at_one_site():
     data = {"a": np.array([1.0, 0.0]), "b": np.array([0.0, -1.0])}
     prior = Beta.from_standard(2.0, 2.0)

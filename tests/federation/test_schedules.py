@@ -84,6 +84,7 @@ def test_changes_of_which_no_share_is_admitted_together_are_refused():
     assert after.ledger.sites == ()
 
 
+@pytest.mark.slow
 def test_no_schedule_leaves_where_the_model_has_expectations():
     # E[1/z] is finite for a > 1 only: a proper posterior beyond it would have no gradient.
     rng = np.random.default_rng(0)

@@ -126,6 +126,7 @@ def test_the_rule_is_said():
     assert "30 samples and leave-one-out baseline, batches of 4" in rule and "rate of 0.1" in rule
 
 
+@pytest.mark.slow
 def test_an_expectation_that_nodes_miss_is_not_converged():
     """Weibull times with a normal log shape: the log likelihood has no expectation, and of three
     records what nodes do not see is less than a part in ten at 12 deviations, infinite at 14."""
@@ -263,6 +264,7 @@ def test_counts_of_nothing_under_a_wide_prior_are_no_further_off_than_allowed():
     assert run.status.converged and run.state.step == 1
 
 
+@pytest.mark.slow
 def test_noise_is_taken_off_and_allowed_for():
     update = LocalUpdate(BonnetPrice(), steps=5)
     run = start(SITES, MODEL, NORMAL, update=update)

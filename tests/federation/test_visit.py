@@ -56,6 +56,7 @@ def pool():
         yield executor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_site_elsewhere_proposes_what_the_visit_commits(name, pool):
     run = begun(name).advance(1)

@@ -36,6 +36,7 @@ def problem(seed):
     return sites, size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("family", [Gaussian, DiagonalGaussian])
 def test_numpy_finds_the_posterior_that_jax_finds(seed, family):
@@ -177,6 +178,7 @@ print(sorted({"jax", "jaxlib", "equinox", "jaxtyping"} & set(sys.modules)))
 """
 
 
+@pytest.mark.slow
 def test_federations_of_regressions_and_conjugate_models_import_no_jax():
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", SCRIPT], capture_output=True, text=True, timeout=120

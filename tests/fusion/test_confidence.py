@@ -102,6 +102,7 @@ def test_blocks_of_any_size_give_the_same_margins(monkeypatch: pytest.MonkeyPatc
     np.testing.assert_allclose(whole.rises(), expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=4)
 @given(seed=SEEDS)
 def test_confidence_does_not_depend_on_order_and_names(seed: int) -> None:

@@ -301,6 +301,7 @@ def test_the_level_is_the_chance_that_a_site_is_doubted():
     assert own.site == "far" and -np.log(0.1) < own.nats < -np.log(1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 5, 10])
 @pytest.mark.parametrize("spread", [0.0, 2.0, 100.0])
 def test_sites_that_simply_differ_are_not_doubted(count, spread):

@@ -327,6 +327,7 @@ def normals(
     return sites
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_right_fusions_are_doubted_no_more_often_than_the_level_says() -> None:
     doubted = 0

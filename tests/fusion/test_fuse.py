@@ -64,6 +64,7 @@ def test_order_of_sites_and_components_does_not_matter_to_kl_fusion(
     assert one.posterior == other.posterior
 
 
+@pytest.mark.slow
 def test_order_of_sites_does_not_matter_beyond_the_sample(monkeypatch: Any) -> None:
     monkeypatch.setattr(search, "SEED_COMPONENTS", 80)  # of 160: fewer than are matched as a whole
     rng = np.random.default_rng(1)

@@ -87,6 +87,7 @@ def test_neither_the_order_of_states_nor_that_of_sites_matters(
     assert identical(one, other)
 
 
+@pytest.mark.slow
 def test_a_site_is_forgotten_exactly_and_files_keep_all(tmp_path) -> None:
     fused = fuse(SITES, rule="product")
     posterity.save(fused.ledger, tmp_path / "fused.safetensors")

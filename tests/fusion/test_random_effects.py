@@ -108,6 +108,7 @@ def has_metafor():
     return subprocess.run(line, capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not has_metafor(), reason="R's metafor is not installed")
 def test_the_recorded_figures_are_what_metafor_says(tmp_path):
     rows = "\n".join(f"{mean},{sd}" for _, mean, sd in TRIALS)
@@ -131,6 +132,7 @@ def test_the_recorded_figures_are_what_metafor_says(tmp_path):
     np.testing.assert_allclose(told[5:], recorded, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_intervals_integrate_over_the_spread():
     """Sums over a grid of the mean and the log spread, by Bayes' rule alone."""
     y = np.array([mean for _, mean, _ in TRIALS])
@@ -193,6 +195,7 @@ def test_time_grows_as_the_number_of_sites_to_five_hundred_of_eight_coefficients
     assert (away**2).sum() < scipy.stats.chi2.isf(1e-4, size)
 
 
+@pytest.mark.slow
 def test_draws_of_many_spreads_are_those_of_sums():
     """Coefficients without correlations: given what log spreads share, each is one by itself."""
     count, size = 5, 30

@@ -283,6 +283,7 @@ def test_sites_of_all_sizes_with_one_that_outgrows_the_sample(monkeypatch):
     assert len(set(fused.matching["site-0070"].tolist())) == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [2, 3, 5])
 def test_equal_components_are_as_many_groups_as_asked_for(number):
     """To the last bit: an assignment to the nearest centroid alone would leave some empty."""

@@ -52,6 +52,7 @@ def energy(q, cavity):
         return float(q.kl(cavity)) - float(EXPECTED(q))
 
 
+@pytest.mark.slow
 @few
 @given(
     mean=st.tuples(st.floats(-30, 30), st.floats(-3, 3)),
@@ -202,6 +203,7 @@ def test_kinks_are_seen():
     assert (ratio > 0.7).all() and (ratio < 1.3).all()
 
 
+@pytest.mark.slow
 def test_a_curved_valley_is_followed_to_its_end():
     """Steps are as long as secants say: doubled and halved ones leave 5e-4 nats to gain here."""
     x = np.column_stack([np.ones(50), RNG.normal(size=50)])

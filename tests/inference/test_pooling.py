@@ -196,6 +196,7 @@ def test_twenty_nine_sites_of_ten_columns_take_seconds():
     assert np.sqrt((errors**2).mean()) < 0.145  # of empirical Bayes by EM: 0.14
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("diagonal", [False, True])
 def test_columns_in_other_units_are_as_many_nats(diagonal):
     rng = np.random.default_rng(2)
@@ -233,6 +234,7 @@ def test_few_sites_of_many_records_do_not_answer_each_other_for_ever():
     assert run.status.converged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "records"), [(2, 400), (3, 400), (5, 100)])
 def test_few_sites_of_two_columns_beside_the_exact_posterior(count, records):
     rng = np.random.default_rng(count)

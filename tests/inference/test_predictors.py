@@ -247,6 +247,7 @@ def test_curvatures_of_nodes_are_those_of_slopes_beside_each_other():
     assert np.abs(curvature - exact).max() < 0.02 * np.abs(exact).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", ["predictors", "parameters"])
 def test_sums_over_blocks_of_records_are_sums_over_records(function, monkeypatch):
     curved = lambda z, d: -((d[1] - jnp.tanh(z[0] * d[0][:, 0]) * z[1] * z[2] * z[3]) ** 2)

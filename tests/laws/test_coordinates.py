@@ -75,6 +75,7 @@ def test_numpy_and_jax_agree(name: str) -> None:
         close(ours, numpy, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
 @families
 def test_float32_stays_float32(name: str) -> None:
     """In both homes, even where JAX may use float64: precision is not invented."""

@@ -70,6 +70,7 @@ def sequences(family: str, *lengths: int, seed: int = 0) -> list[np.ndarray]:
     return [rng.normal(size=(n, 2)) * 2 for n in lengths]
 
 
+@pytest.mark.slow
 @families("NormalGamma")
 def test_expected_counts_are_the_natural_gradient(family: str) -> None:
     """What hidden states add up to is ``F⁻¹ ∇_η`` of the bound, which needs no Fisher matrix."""
@@ -141,6 +142,7 @@ def test_refinement_finds_what_coordinate_ascent_does() -> None:
     )
 
 
+@pytest.mark.slow
 def test_states_never_visited_and_a_constant_channel_are_harmless() -> None:
     one = NormalWishart.from_standard(np.zeros(2), 1.0, np.eye(2), 4.0)
     q = HiddenMarkov.prior(one, states=5, concentration=1e-3, initial=1e-3)

@@ -90,6 +90,7 @@ def test_a_fit_is_that_of_statsmodels():
     np.testing.assert_allclose(sd[3:], other.bse[:2], rtol=0.02)
 
 
+@pytest.mark.slow
 def test_a_site_without_a_level_between_learns_its_thresholds_from_the_others():
     x, y = levels_of(2, 900, [-1, 0.5, 1.5], [0.7])
     place = np.arange(900) % 3

@@ -290,6 +290,7 @@ class Poisson(PredictorModel):
         return y * f - jnp.exp(f) - jax.scipy.special.gammaln(y + 1)
 
 
+@pytest.mark.slow
 @given(st.floats(-1, 2))
 @settings(max_examples=15)
 def test_a_prediction_may_be_far_wider_than_what_is_seen(log_deviation):
@@ -399,6 +400,7 @@ def test_one_log_likelihood_a_record():
         jax.eval_shape(Sum().total, np.zeros(2), Records.of(np.ones(3)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_few_parameters_of_dependent_records_are_summed_over_as_draws_are(size):
     """Of records that depend on each other the nodes are equally probable, however few they are."""

@@ -31,6 +31,7 @@ def network(seed: int, layers: Layers = LAYERS) -> Network:
     )
 
 
+@pytest.mark.slow
 @laws
 @given(st.integers(0, 99), st.permutations(range(3)), st.permutations(range(4)))
 def test_relabelled_units_compute_the_same(seed: int, first: list[int], second: list[int]) -> None:

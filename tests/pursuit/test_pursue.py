@@ -139,6 +139,7 @@ def test_weights_alone_are_worse_than_a_polish(found: Pursuit) -> None:
     assert found.elbo > run.elbo
 
 
+@pytest.mark.slow
 def test_a_polish_at_the_end_alone(found: Pursuit) -> None:
     run = pursued(polish="end", schedule=Flatness())
     assert run.elbo == pytest.approx(found.elbo, abs=0.02)
@@ -343,6 +344,7 @@ def test_one_candidate_without_gain_says_nothing_of_those_that_failed(
         assert known or "it collapsed" in str(run.status)
 
 
+@pytest.mark.slow
 def test_a_tolerance_is_kept(found: Pursuit) -> None:
     """The divergence of the mixture's own draws counts, and what another component would add."""
     run = pursued(tolerance=1e-12)
@@ -403,6 +405,7 @@ def test_modes_that_few_draws_lead_to_are_found_or_told_to_be_unknown(
         assert run.posterior.size == 1
 
 
+@pytest.mark.slow
 def test_the_least_explained_point_is_climbed_from_however_few_attempts_there_are() -> None:
     places = 3 * np.random.default_rng(2).normal(size=(7, 2))
     target = lambda z: jax.nn.logsumexp(-((z - places) ** 2).sum(1) / 2 / 0.05**2)

@@ -58,12 +58,14 @@ def run(cache: Path, code: str = CODE) -> subprocess.CompletedProcess:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_takes_some_tenths_of_a_second_to_compile_is_kept(
     tmp_path,
 ):
     assert run(tmp_path, KEPT).stdout == "True\n"
 
 
+@pytest.mark.slow
 def test_a_broken_entry_is_passed_over_without_a_word(tmp_path):
     folder = tmp_path / "new" / "cache"
     assert run(folder).stderr == ""
@@ -84,6 +86,7 @@ def test_where_nothing_can_be_written_nothing_is_kept(tmp_path):
         assert done.returncode == 0 and done.stderr == "" and done.stdout == "3.0\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="mappings are counted on Linux")
 def test_programs_are_released_before_mappings_run_out(tmp_path):
     """After a new program, if there are many mappings."""

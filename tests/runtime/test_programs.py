@@ -68,6 +68,7 @@ def test_pursue_uses_the_data_of_today(name, moved):
     np.testing.assert_allclose(found, [1.0, 2.0], atol=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_federate_uses_the_data_of_today(name, moved):
     found = []
@@ -132,6 +133,7 @@ def test_different_functions_are_different(name):
     assert one == again or "derivatives" in name or name == "callbacks"
 
 
+@pytest.mark.slow
 def test_data_have_the_digits_of_the_precision_they_are_used_in():
     data, subtract = np.array([1e9 + 0.25, 3.0]), jax.jit(jax.lax.sub)
     called = lambda z: subtract(z * np.ones(2), data)[0]
@@ -164,6 +166,7 @@ HOLDING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOLDING)
 def test_functions_that_hold_data_stay_as_they_were(name):
     data = np.random.default_rng(0).normal(size=3)

@@ -91,6 +91,7 @@ def test_bits_are_fair_and_do_not_know_each_other():
     assert stats.chi2.sf(cross.sum(), cross.size) > LEVEL
 
 
+@pytest.mark.slow
 def test_bytes_are_uniform():
     words = np.asarray(bits(jax.random.key(9), (COUNT,)))
     for place in range(4):

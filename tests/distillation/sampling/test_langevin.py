@@ -186,6 +186,7 @@ def test_a_step_that_is_too_large_is_said() -> None:
         teacher.sample(2000, key=KEY)
 
 
+@pytest.mark.slow
 def test_a_direction_that_is_too_warm_is_said() -> None:
     """Of eleven weights one has steps that double its variance, or minibatches that heat it."""
     rng = np.random.default_rng(0)
@@ -252,6 +253,7 @@ PRODUCT = FunctionModel(
 """The product of two numbers is seen, which has a saddle at zero and two modes."""
 
 
+@pytest.mark.slow
 def test_chains_leave_a_saddle_and_say_that_they_are_in_two_modes() -> None:
     prior = Gaussian.from_standard(np.zeros(2), np.eye(2))
     teacher = Langevin(PRODUCT, prior, (np.zeros((20, 1)), np.full(20, 4.0)), chains=8)
@@ -263,6 +265,7 @@ def test_chains_leave_a_saddle_and_say_that_they_are_in_two_modes() -> None:
     assert found.diagnostics.rhat is not None and found.diagnostics.rhat > 1.1
 
 
+@pytest.mark.slow
 def test_modes_of_the_same_height_are_found_and_said() -> None:
     """The log density is distributed alike in both, so that only positions tell them apart."""
 
@@ -293,6 +296,7 @@ def test_a_light_mode_and_a_narrow_one_are_started_at() -> None:
     assert own.searched[1] == 3 and own.searched[2] > 1000
 
 
+@pytest.mark.slow
 def test_a_pole_is_no_centre() -> None:
     """A spread near zero has the highest density, and no width that single precision resolves."""
 
@@ -309,6 +313,7 @@ def test_a_pole_is_no_centre() -> None:
     assert "no optimum" in found.diagnostics.searched
 
 
+@pytest.mark.slow
 def test_steps_too_long_for_the_curvature_are_shortened_during_burn_in() -> None:
     """Also where every step uses all records, so that no noise of minibatches heats the chains."""
     rng = np.random.default_rng(0)
@@ -337,6 +342,7 @@ def test_one_chain_with_unstable_steps_is_enough_to_shorten_them(
     assert tuning.excess(None, at, np.ones((1, 1)), 1.0, key=KEY) == pytest.approx(1 / 39)
 
 
+@pytest.mark.slow
 def test_all_coordinates_are_watched() -> None:
     """Two modes in the second of many parameters, and white noise, which hides them."""
     rng = np.random.default_rng(0)

@@ -15,6 +15,7 @@ bits_of = jax.jit(noise.bits, static_argnums=1)
 indices = jax.jit(noise.indices, static_argnums=(1, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["binomial", "normal"])
 def test_noise_is_shaped_and_typed_as_what_it_is_for(kind):
     drawn = normal(jax.random.key(1), LIKE, kind=kind)
