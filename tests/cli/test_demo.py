@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from cli.commands import document, fail
 
 import posterity
 from posterity.cli import demo
+from tests.pictures import shows_data
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* are known from fewer records:UserWarning")
 
@@ -84,3 +86,20 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
 def test_missing_library_names_the_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     assert "posterity[demo]" in fail(7, "demo", "-o", tmp_path)["fix"]
+
+
+@pytest.mark.slow
+def test_the_picture_in_the_pages_is_of_such_files(reports, tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: posterity[demo]")
+    from PIL import Image
+
+    from examples import matching
+
+    ledgers, fusion = matching.fused(Path(reports[0]["folder"]))
+    path = tmp_path / "matching.png"
+    matching.draw(ledgers, fusion, path)
+    pictures: list[Any] = [Image.open(each) for each in (path, matching.PICTURE)]
+    found, committed = (json.loads(each.text["Description"]) for each in pictures)
+    assert list(found) == list(committed) == list(ledgers)
+    assert found == {site: labels.tolist() for site, labels in fusion.matching.items()}
+    assert shows_data(path) and shows_data(matching.PICTURE)
