@@ -77,13 +77,15 @@ def simulate(
     first: str | None = None,
     every: int = 1,
     key: Any = None,
+    diverging: bool = False,
 ) -> Simulation:
     """Repeat gossip over one graph and one set of data, each time with a walk of its own.
 
     Arguments are those of :func:`posterity.federate` with :class:`Gossip`; ``first`` is the site
     where all tokens start, drawn uniformly if left out. A SiteError if the gradient of a site that
-    is visited is not finite, and a ConvergenceWarning if nodes of a quadrature are too few: where
-    ``federate`` would take more of them, all walks stay with those of ``update``.
+    is visited is not finite, unless walks may be ``diverging``: then its factor stays as it was.
+    A ConvergenceWarning if nodes of a quadrature are too few: where ``federate`` would take more
+    of them, all walks stay with those of ``update``.
     """
     network = graph if isinstance(graph, Network) else Network.from_graph(graph)
     run = start(sites, model, prior, update=update, weights=weights)
@@ -119,7 +121,7 @@ def simulate(
                     ConvergenceWarning,
                     stacklevel=2,
                 )
-    if (bad >= 0).any():
+    if not diverging and (bad >= 0).any():
         raise failure_of(not_finite(), network.names[bad.max()])
     trace = trace[:, ::every]
     return Simulation(trace, np.asarray(walked), np.arange(trace.shape[1]) * every, prior)

@@ -91,7 +91,8 @@ def local_iterations(effort: Effort, *, mean_loss: bool) -> tuple[dict[str, Curv
     for name, steps in effort.some(LOCAL_ITERATIONS, "L = 10").items():
         visits = effort.iterations // steps // (2 if mean_loss else 1)
         size = {"visits": visits, "every": max(1, visits // 400), "repetitions": effort.noisy}
-        trial = run(sites, problem.papers_update(steps), mean_loss=mean_loss, **size)
+        update = problem.papers_update(steps)
+        trial = run(sites, update, mean_loss=mean_loss, diverging=True, **size)  # and is counted
         found[name] = Curve(divergence(trial, target), trial.visits, steps)
     return found, target.floor
 
@@ -109,7 +110,7 @@ def by_estimator(effort: Effort, known: Curve | None = None) -> tuple[dict[str, 
         few = isinstance(update.estimator, Reparameterization | Quadrature)
         many = max(effort.noisy // 5, 2) if few else effort.noisy
         size = {"visits": effort.iterations, "every": max(1, effort.iterations // 400)}
-        trial = run(sites, update, repetitions=many, **size)
+        trial = run(sites, update, repetitions=many, diverging=True, **size)
         found[name] = Curve(divergence(trial, target), trial.visits)
     return found, target.floor
 
