@@ -70,7 +70,6 @@ class Setting:
     thin: int = 2  # steps of the chain to one of the student
     draws: int = 8000  # steps of the student
     rate: float = 1e-3  # of its Adam
-    reservoir: int = 2  # earlier draws that it hears beside the newest
     noise: float = 0.1  # standard deviation of what is added to its inputs
     bent: float = 0.0  # share of its inputs that are turned, slanted, stretched and moved
     divisor: float = 255.0  # of pixels, whose values are from 0 to 255
@@ -84,13 +83,11 @@ class Setting:
         Its million steps are those of 99,900 draws. Step size, prior and what is added to inputs
         are those of a public implementation for MXNet; every tenth step is one of the student's.
         Half of the student's inputs are bent: of training images as they are it learns what its
-        teacher says of them, and less of what it says of others. It hears seven earlier draws
-        beside the newest: those of one stretch of the chain are much alike, and it would follow
-        them.
+        teacher says of them, and less of what it says of others.
         """
         chain = {"temperature": 1.0, "friction": 1.0, "first": 4e-6, "last": 4e-6, "climb": 0}
         length = {"burn_in": 1000, "thin": 10, "draws": draws, "plug_in": 50_000, "looks": 20}
-        inputs = {"bent": 0.5, "divisor": 126.0, "reservoir": 7}
+        inputs = {"bent": 0.5, "divisor": 126.0}
         return cls(variances=(1.0, 1.0, 1.0), **chain, **length, **inputs)
 
     def teacher(self, layers: Layers, data: Any) -> Langevin:
@@ -250,7 +247,6 @@ class Seed:
                 steps=own.draws,
                 batch_size=own.batch,
                 learning_rate=own.rate,
-                reservoir=own.reservoir,
                 probe=self.images.asked,
                 checkpoint=self.file("checkpoint.safetensors"),
                 progress=look,

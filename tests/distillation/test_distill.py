@@ -267,6 +267,42 @@ def test_a_reservoir_holds_every_draw_with_the_same_chance() -> None:
     assert scipy.stats.chisquare(np.bincount(found, minlength=count)).pvalue > 1e-3
 
 
+class Slow(Draws):
+    """A teacher that shows its draws once, one after the other, over so many steps."""
+
+    steps: int = eqx.field(static=True, default=1)
+
+    def begin(self, *, key: jax.Array) -> jax.Array:
+        del key
+        return jnp.zeros(1, jnp.int32)
+
+    def advance(self, state: jax.Array, *, key: jax.Array) -> jax.Array:
+        del key
+        return state + 1
+
+    def draws(self, state: jax.Array) -> Any:
+        return self.stack[state * self.count // (self.steps + 1)]
+
+    @property
+    def population(self) -> float:
+        return np.inf
+
+    def traced(self) -> "Slow":
+        return self
+
+
+def test_a_student_of_a_slow_chain_learns_the_average_of_all_its_draws() -> None:
+    """Not that of the few that a step can hear: those change until the end."""
+    biases = np.tile([-3.0, 3.0], 20)
+    layers = Layers.dense(1, 1)
+    model = NeuralNetwork.of_layers(layers, likelihood="bernoulli")
+    teacher = Slow(model, np.c_[biases, 0 * biases])
+    object.__setattr__(teacher, "steps", 3000)
+    found = distill(teacher, layers, key=KEY, inputs=Box([-1.0], [1.0]), steps=3000, tolerance=1.0)
+    said = found.student.predict(np.zeros((1, 1))).mean
+    np.testing.assert_allclose(said, 0.5, atol=0.1)
+
+
 # --- checkpoints ---------------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.experiment  # a run of each, in minutes
 
 SMALL = Setting(
     hidden=(40, 40), variances=(0.1, 0.1, 0.2), first=1e-3, last=5e-4, fall=500, climb=200,
-    burn_in=500, thin=2, draws=1000, reservoir=2, plug_in=700,
+    burn_in=500, thin=2, draws=1000, plug_in=700,
 )  # fmt: skip
 
 

@@ -42,6 +42,7 @@ from posterity.status import Progress, ProgressCallback, Status
 STEPS = 10_000
 BATCH_SIZE = 64
 LEARNING_RATE = 3e-3
+RESERVOIR, HEARD = 64, 8  # Draws that are kept, and those averaged at each step
 TOLERANCE = 0.01  # Default bound, in nats, on the divergence of the student from its teacher
 # Inputs of the probe, strange ones beside them, and evaluations of the teacher there per chunk
 PROBE = 256
@@ -109,7 +110,8 @@ def distill(
     batch_size: int = BATCH_SIZE,
     learning_rate: float | int = LEARNING_RATE,
     optimiser: optax.GradientTransformation | None = None,
-    reservoir: int | None = None,
+    reservoir: int = RESERVOIR,
+    heard: int = HEARD,
     probe: ArrayLike | None = None,
     tolerance: float | int = TOLERANCE,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -141,8 +143,9 @@ def distill(
         batch_size: number of inputs per step.
         learning_rate: rate of Adam for the first 30 % of the steps; then it falls to zero.
         optimiser: optax optimiser to use instead of Adam.
-        reservoir: number of earlier states of the teacher whose draws are averaged with the newest;
-            by default as many as make eight draws.
+        reservoir: least number of earlier draws that are kept, a uniform sample of all so far.
+        heard: least number of draws that are averaged at each step: the newest, and if these are
+            fewer some of the reservoir, others at each step.
         probe: inputs at which student and teacher are compared; by default drawn from ``inputs``.
         tolerance: largest accepted gap at the probe, in nats.
         checkpoint: path of a file from which the same call resumes, with the same result.
@@ -243,7 +246,8 @@ def set_up(
     batch_size: int = BATCH_SIZE,
     learning_rate: float | int = LEARNING_RATE,
     optimiser: Any = None,
-    reservoir: int | None = None,
+    reservoir: int = RESERVOIR,
+    heard: int = HEARD,
     probe: Any = None,
     tolerance: float | int = TOLERANCE,
     # Share of the steps at Adam's full rate; then it falls to zero by half a cosine
@@ -251,16 +255,14 @@ def set_up(
     # Hidden units of a student whose teacher is no network, or has none
     hidden: tuple[int, ...] = (64, 64),
     rows: int = 2048,  # Most inputs from which a student's scaling is computed
-    # Least number of draws averaged at each step by default.
-    least: int = 8,
     # Strange inputs at which the gap beyond is measured.
     strangers: int = 64,
 ) -> Run:
     """Check the arguments of :func:`distill` and return its run; same arguments and errors."""
     key = jax.random.key(0) if key is None else key
     KEY.check(key=key)
-    COUNT.check(steps=steps, batch_size=batch_size)
-    NATURAL.or_none().check(reservoir=reservoir)
+    COUNT.check(steps=steps, batch_size=batch_size, heard=heard)
+    NATURAL.check(reservoir=reservoir)
     POSITIVE.check(learning_rate=learning_rate, tolerance=tolerance)
     OPTIMISER.check(optimiser=optimiser)
     teacher = as_teacher(loaded(teacher), model)
@@ -294,17 +296,19 @@ def set_up(
 
         operations, held = traced(drawn, teacher.traced(), teacher.blank(), some[:2])
         each = jax.tree.leaves(operations.outputs)[0].shape[0]
-    kept = max(-(-least // each) - 1, 0) if reservoir is None else reservoir
-    heard = each * (1 + kept)
+    kept = -(-reservoir // each)
+    picked = min(-(-heard // each) - 1, kept)
+    kept = kept if picked else 0
+    heard = each * (1 + picked)
     if split and heard < 2 and teacher.population > 1:
         raise UsageError(
             found="one draw of the teacher at a time for a split",
-            expected="two at least: leave `reservoir` out, or run more chains",
+            expected="two at least: leave `reservoir` and `heard` out, or run more chains",
         )
     known = operations, digest(held)
     asked = len(probe)
     probe = np.concatenate([probe, strange]).astype(np.float32)
-    plan = Plan(students.applied(network), optimiser, batch_size, kept, heard, known, asked)
+    plan = Plan(students.applied(network), optimiser, batch_size, kept, picked, heard, known, asked)
     numbers = np.float32(learning_rate), np.int32(round(steady * steps)), np.int32(steps)
     constants = Constants(head, teacher.traced(), inputs, probe, last, *numbers)
     clean = next((x for x in (inputs.data(), teacher.inputs()) if np.shape(x)[1:] == shape), some)
@@ -326,7 +330,7 @@ def _driven(
         "student": (run.network, run.parameters),
         "units": run.scaling,
         "optimiser": (plan.optimiser, constants.learning_rate),
-        "settings": (constants.head, plan.batch_size, plan.reservoir, run.steps),
+        "settings": (constants.head, plan.batch_size, plan.reservoir, plan.heard, run.steps),
         "key": (run.key, constants.key),
     }
     with (

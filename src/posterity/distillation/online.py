@@ -36,8 +36,9 @@ class Plan:
     apply: Callable[[Any, Any], jax.Array]
     optimiser: optax.GradientTransformation | None  # None for Adam
     batch_size: int
-    reservoir: int
-    heard: int  # Draws averaged at each step, including those of the reservoir
+    reservoir: int  # Earlier states of the teacher that are kept
+    picked: int  # Of these, states whose draws are averaged with the newest at each step
+    heard: int  # Draws averaged at each step
     teacher: Any  # Operations of its outputs, and the digest of their arrays
     asked: int  # Inputs of the probe; those after are strange to the student
 
@@ -135,13 +136,14 @@ def chunk(plan: Plan, constants: Constants, state: State, sizes: Array) -> tuple
 
 def _step(plan: Plan, constants: Constants, state: State) -> tuple[State, jax.Array]:
     key = jax.random.fold_in(constants.key, state.step)
-    ahead, where, kept = jax.random.split(key, 3)
+    ahead, where, kept, picked = jax.random.split(key, 4)
     teacher = constants.teacher.advance(state.teacher, key=ahead)
     draws = constants.teacher.draws(teacher)
     reservoir = _offered(plan.reservoir, state.reservoir, draws, state.step, kept)
+    earlier = _picked(plan, reservoir, picked)
     x = constants.inputs.sample(plan.batch_size, key=where)
     head = constants.head
-    targets = _expectations(constants, draws, x, reservoir)
+    targets = _expectations(constants, draws, x, earlier)
     correction = constants.teacher.correction(plan.heard) if head.split else 1.0
 
     def loss(own):
@@ -156,19 +158,19 @@ def _step(plan: Plan, constants: Constants, state: State) -> tuple[State, jax.Ar
 
 
 def _expectations(
-    constants: Constants, draws: PyTree, x: Any, reservoir: PyTree = None
+    constants: Constants, draws: PyTree, x: Any, earlier: PyTree = None
 ) -> Expectations:
-    """Return expectations at ``x`` over the current draws and those of the reservoir, if any."""
+    """Return expectations at ``x`` over the current draws and those of ``earlier`` states."""
     head = constants.head
     teacher = constants.teacher
     outputs = teacher.outputs(draws, x)
-    if reservoir is not None:
-        earlier = jax.vmap(lambda draws: teacher.outputs(draws, x))(reservoir)
+    if earlier is not None:
+        others = jax.vmap(lambda draws: teacher.outputs(draws, x))(earlier)
 
         def join(now, then):
             return jnp.concatenate([now, then.reshape(-1, *then.shape[2:])])
 
-        outputs = jax.tree.map(join, outputs, earlier)
+        outputs = jax.tree.map(join, outputs, others)
     return expectations_of(head.likelihood, outputs, head.noise_variance)
 
 
@@ -185,6 +187,16 @@ def _offered(size: int, reservoir: PyTree, draws: PyTree, step: jax.Array, key: 
         return stack.at[at].set(jnp.where(keep, new, stack[at]))
 
     return jax.tree.map(put, reservoir, draws)
+
+
+def _picked(plan: Plan, reservoir: PyTree, key: jax.Array) -> Any:
+    """Return some states of the reservoir, others at each step: of the few that a step can hear,
+    were they always the same, the student would learn the average in place of that of all.
+    """
+    if not plan.picked:
+        return None
+    places = jax.random.choice(key, plan.reservoir, (plan.picked,), replace=False)
+    return taken(reservoir, places)
 
 
 @jitted
