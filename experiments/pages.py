@@ -89,7 +89,7 @@ def _mean(value: Mapping[str, Any], decimals: int | None) -> str:
 def _real(value: float, decimals: int | None) -> str:
     if abs(value) >= 1e300:
         return "∞" if value > 0 else "−∞"
-    return f"{value:.4g}" if decimals is None else f"{value:,.{decimals}f}"
+    return f"{value:.4g}" if decimals is None else f"{value:z,.{decimals}f}"
 
 
 def escaped(text: str) -> str:
