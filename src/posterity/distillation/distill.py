@@ -42,7 +42,8 @@ from posterity.status import Progress, ProgressCallback, Status
 STEPS = 10_000
 BATCH_SIZE = 64
 LEARNING_RATE = 3e-3
-RESERVOIR, HEARD = 64, 8  # Draws that are kept, and those averaged at each step
+RESERVOIR = 64  # Earlier draws that are kept
+HEARD = 8  # Draws that are averaged at each step
 TOLERANCE = 0.01  # Default bound, in nats, on the divergence of the student from its teacher
 # Inputs of the probe, strange ones beside them, and evaluations of the teacher there per chunk
 PROBE = 256

@@ -178,13 +178,11 @@ def _offered(size: int, reservoir: PyTree, draws: PyTree, step: jax.Array, key: 
     """Add a draw to the reservoir, which stays a uniform sample of all draws so far."""
     if not size:
         return None
-    place = jax.random.randint(key, (), 0, jnp.maximum(step + 1, 1))
+    place = jax.random.randint(key, (), 0, step + 1)
     place = jnp.where(step < size, step, place)
-    keep = place < size
-    at = jnp.minimum(place, size - 1)
 
     def put(stack, new):
-        return stack.at[at].set(jnp.where(keep, new, stack[at]))
+        return stack.at[place].set(new, mode="drop")  # beyond the last place
 
     return jax.tree.map(put, reservoir, draws)
 
