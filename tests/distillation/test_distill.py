@@ -298,9 +298,29 @@ def test_a_student_of_a_slow_chain_learns_the_average_of_all_its_draws() -> None
     model = NeuralNetwork.of_layers(layers, likelihood="bernoulli")
     teacher = Slow(model, np.c_[biases, 0 * biases])
     object.__setattr__(teacher, "steps", 3000)
-    found = distill(teacher, layers, key=KEY, inputs=Box([-1.0], [1.0]), steps=3000, tolerance=1.0)
-    said = found.student.predict(np.zeros((1, 1))).mean
-    np.testing.assert_allclose(said, 0.5, atol=0.1)
+    options: dict[str, Any] = {"inputs": Box([-1.0], [1.0]), "steps": 3000, "tolerance": 1.0}
+    for seed in (0, 1):
+        found = distill(teacher, layers, key=jax.random.key(seed), **options)
+        said = found.student.predict(np.zeros((1, 1))).mean
+        np.testing.assert_allclose(said, 0.5, atol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("samples", "options", "expected"),
+    [
+        (1, {}, (64, 7, 8)),
+        (3, {}, (22, 2, 9)),
+        (16, {}, (0, 0, 16)),
+        (16, {"heard": 20}, (4, 1, 32)),
+        (1, {"reservoir": 2}, (2, 2, 3)),
+        (1, {"reservoir": 0}, (0, 0, 1)),
+    ],
+)
+def test_whole_states_are_kept_and_heard(samples: int, options: Any, expected: Any) -> None:
+    """States that are kept, those that are heard at a step, and their draws with the newest."""
+    teacher = Draws(NET, np.zeros((40, LAYERS.size)), samples=samples)
+    plan = set_up(teacher, inputs=BOX, **options).plan
+    assert (plan.reservoir, plan.picked, plan.heard) == expected
 
 
 # --- checkpoints ---------------------------------------------------------------------------------
@@ -426,6 +446,8 @@ def _set_up(teacher: Any = POSTERIOR, student: Any = None, **options: Any) -> An
         ({"steps": 0}, UsageError),
         ({"batch_size": 0}, UsageError),
         ({"reservoir": -1}, UsageError),
+        ({"reservoir": None}, UsageError),
+        ({"heard": 0}, UsageError),
         ({"learning_rate": 0.0}, UsageError),
         ({"tolerance": -1.0}, UsageError),
         ({"optimiser": optax.adam}, UsageError),
