@@ -3,8 +3,8 @@
 Sites know which record is whose. They have mixtures of rates, shares or categories in several
 columns, from twenty records a component to twenty thousand and components of one in a hundred; or
 normal ones, of which one site is in other units (before or after columns were centred) or shifted
-by 25 to 50 deviations and has to be warned of. Judged as :mod:`.situations` are. Writes
-`results/mixtures.json`.
+by 25 to 50 deviations and has to be warned of: *not told of* where its components are only kept
+apart. Judged as :mod:`.situations` are. Writes `results/mixtures.json`.
 """
 
 from pathlib import Path

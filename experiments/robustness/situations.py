@@ -411,6 +411,8 @@ def verdict(row: dict[str, Any]) -> str:
         return "right, warned of sites that differ"
     if row["wrong"]:
         return "wrong, warned" if row["heard"] else "wrong, silent"
+    if not row["heard"] and row["differs"] >= MUST:  # kept apart, and nobody knows
+        return "right, not told of"
     if not row["heard"] or row["kind"] == "one site":
         return "right"
     if row["few"]:

@@ -116,6 +116,7 @@ FUSIONS: Mapping[str, Sequence[str]] = {
         "right, warned of sites that differ",
         "right, warned of few records",
     ],
+    "right, but who differs is not told": ["right, not told of"],
     "right, warned of without a cause (false)": ["right, warned"],
     "wrong, with a warning": ["wrong, warned"],
     "wrong, without (silent)": ["wrong, silent"],

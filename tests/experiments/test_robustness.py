@@ -93,7 +93,9 @@ def test_situations_are_judged_by_their_truth() -> None:
     assert [situations.verdict(situations.judged(one)) for one in made] == [
         "right", "right, warned of sites that differ"
     ]  # fmt: skip
-    missed = {**rows[0], "wrong": ["sites differ"], "differs": 20.0}
+    apart = {**rows[0], "differs": 20.0}
+    assert situations.verdict(apart) == "right, not told of"
+    missed = {**apart, "wrong": ["sites differ"]}
     warned = {**missed, "heard": ["a site contradicts the others"]}
     found = situations.summary([*rows, missed, warned], "1, 8, 9")
     assert found["counts"]["all"] == {

@@ -1,6 +1,7 @@
 """Warnings of sites that contradict each other, say nothing, differ too much, or may be one."""
 
 import itertools
+import re
 import warnings
 from typing import Any
 
@@ -29,7 +30,7 @@ from posterity.families.marginals import Closed
 from posterity.fusion import alignment, judged_passes
 from posterity.fusion.deviations import apart, deviate, jointly, nats
 from posterity.fusion.doubts import Kind
-from posterity.fusion.other_components import of_presence
+from posterity.fusion.other_components import of_presence, of_scatter
 from tests.fusion import made
 
 pytestmark = pytest.mark.filterwarnings("ignore::posterity.errors.FusionWarning")
@@ -381,6 +382,45 @@ def test_a_site_with_other_columns_or_units_is_noticed(times: Any, offset: Any) 
     sites["site 5"] = made.conjugate_site("site 5", base, data, prior)
     (own,) = [own for own in fuse(sites).doubts if not own.kind.of_matching]
     assert own.kind is Kind.STRANGER and own.site == "site 5"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_two_sites_of_which_one_is_in_other_units_are_noticed() -> None:
+    rng = np.random.default_rng(3)
+    wide = [18.0 * own for own in rng.normal(size=(6, 60, 2)) + 12.0 * rng.normal(size=(6, 1, 2))]
+    base = Dirichlet.from_standard(np.ones(6) / 6)
+    prior = NormalWishart.from_inverse_scale(
+        np.zeros((6, 2)), np.full(6, 1e-3), np.stack([np.eye(2)] * 6), np.full(6, 4.0)
+    )
+    sites = normals(rng, [[0, 1, 2, 3, 4, 5]])
+    sites["wide"] = made.conjugate_site("wide", base, wide, prior)
+    (own,) = [own for own in fuse(sites).doubts if own.kind is Kind.SCATTER]
+    (times,) = re.findall(r"scatter (\S+) times", own.finding)
+    assert own.site == "site 0" and 1 / 20 < float(times) < 1 / 16
+
+
+@pytest.mark.parametrize("equal", [False, True])  # squares of equal logarithms cancel
+@pytest.mark.filterwarnings("ignore")
+def test_widths_of_own_components_are_tested_as_student_does(equal: bool) -> None:
+    rng = np.random.default_rng(0)
+    site = np.repeat(np.arange(4), [3, 4, 1, 3])
+    alone = rng.random(11) < 0.6
+    logs = rng.normal(size=(11, 2)) + 3.3
+    if equal:
+        logs = np.where(site == 0, np.log(2.0), 0.0)[:, None] + np.full((11, 2), 3.3)
+    step, found = of_scatter(logs, site, alone)
+    for own in range(4):
+        mine = logs[alone & (site == own)]
+        theirs = logs[site != own]
+        if not len(mine):
+            assert np.isneginf(found[own]).all()
+            continue
+        test = stats.ttest_ind(mine, theirs)
+        np.testing.assert_allclose(step[own], mine.mean(0) - theirs.mean(0), atol=1e-12)
+        if equal and own == 0:
+            assert (found[own] > 30.0).all()
+        elif not equal:
+            np.testing.assert_allclose(found[own], -np.log(test.pvalue), rtol=1e-9)
 
 
 def test_nothing_is_warned_of_on_demand(recwarn: pytest.WarningsRecorder) -> None:

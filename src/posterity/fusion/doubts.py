@@ -25,6 +25,7 @@ class Kind(enum.StrEnum):
     FEW = "few"
     STRANGER = "stranger"
     APART = "apart"
+    SCATTER = "scatter"
     ONE = "one"
     OTHER = "other"
     NUMBER = "number"
@@ -83,6 +84,11 @@ SENTENCES = {
         "no component{place} was matched: sites share nothing, or differ by more than their "
         "posteriors allow",
         "look at their units, or say how many components there are",
+    ),
+    Kind.SCATTER: (
+        "the records of components that site {site!r} alone has{place} scatter {times:.2g} times "
+        "as widely in column {column} as those of the others ({nats:.0f} nats)",
+        "look at its units, and for outliers",
     ),
     Kind.ONE: (
         "fused components {component} and {other}{more}{place} may be one: no site has both, and "

@@ -7,6 +7,8 @@ import numpy as np
 import scipy
 
 from posterity.arrays.typing import Bool, Float, Int
+from posterity.families.normal_wishart import NormalPrecision
+from posterity.fusion.clustering import sums
 from posterity.fusion.confidence import AMBIGUOUS
 from posterity.fusion.deviations import compared, in_closed_form
 from posterity.fusion.doubts import Doubt, Kind, doubt, more
@@ -16,8 +18,8 @@ Array = np.ndarray
 
 
 def strangers(groups: Groups, level: float) -> Iterator[Doubt]:
-    """Yield a doubt about the site that shares fewest components, if it would not by chance; or
-    about all if none is shared.
+    """Yield a doubt about the site that shares fewest components, if it would not by chance, or
+    whose own components are wider or narrower than all others'; or about all if none is shared.
     """
     block = groups.block
     shared = (groups.holders > 1)[groups.fused]
@@ -36,6 +38,45 @@ def strangers(groups: Groups, level: float) -> Iterator[Doubt]:
         rest = (own.sum() - own[at]) / (number.sum() - number[at])
         facts: Any = {"count": int(own[at]), "size": int(number[at]), "share": rest}
         yield doubt(Kind.STRANGER, float(evidence[at]), block.names[at], place=block.place, **facts)
+    elif isinstance(block.members, NormalPrecision) and not shared.all():
+        yield from _of_scatter(groups, ~shared, level)
+
+
+def _of_scatter(groups: Groups, alone: Bool[Array, " n"], level: float) -> Iterator[Doubt]:
+    """Yield a doubt about the site whose components ``alone`` are most unlike others in width, if
+    they would not be by chance.
+    """
+    block = groups.block
+    variances: Any = groups.law(groups.learnt).marginals()[1].mean
+    known = (np.isfinite(variances) & (variances > 0)).all(1)
+    step, nats = of_scatter(np.log(variances[known]), groups.site[known], alone[known])
+    nats = np.round(nats - np.log(max(np.isfinite(nats).sum(), 1)), 6)
+    site, column = divmod(int(nats.argmax()), nats.shape[1])
+    evidence = float(nats[site, column])
+    if evidence > -np.log(level):
+        facts: Any = {"times": np.exp(step[site, column] / 2), "column": column}
+        yield doubt(Kind.SCATTER, evidence, block.names[site], place=block.place, **facts)
+
+
+def of_scatter(
+    logs: Float[Array, "n d"], site: Int[Array, " n"], alone: Bool[Array, " n"]
+) -> tuple[Float[Array, "sites d"], Float[Array, "sites d"]]:
+    """Return how far the mean logarithm of the variances of each site's components ``alone`` is
+    above that of all components of other sites, and the nats of it by Student's test; minus
+    infinity where there are too few.
+    """
+    logs = logs - np.median(logs, 0)  # squares would cancel
+    moments = np.hstack([np.ones_like(logs), logs, logs**2])
+    every = sums(moments, site)
+    own = sums(moments * alone[:, None], site)
+    count, total, square = np.split(own, 3, axis=1)
+    others, rest, squares = np.split(every.sum(0) - every, 3, axis=1)
+    freedom = count + others - 2
+    scatter = square - total**2 / count + squares - rest**2 / others
+    step = total / count - rest / others
+    error = np.sqrt(np.maximum(scatter, 0.0) / freedom * (1 / count + 1 / others))
+    nats = -np.log(2 * scipy.special.stdtr(freedom, -np.abs(step) / error))
+    return step, np.nan_to_num(nats, nan=-np.inf, neginf=-np.inf)
 
 
 def of_presence(
