@@ -57,6 +57,12 @@ def test_another_call_goes_on_from_the_checkpoint(folder):
     assert document("federate", "gossip.toml")["resumed"] == 0
 
 
+def test_what_has_converged_leaves_no_checkpoint(folder):
+    Path("gossip.toml").write_text(CONJUGATE.replace("steps = 30\n", ""))
+    assert document("federate", "gossip.toml")["status"]["state"] == "converged"
+    assert not Path("shared.safetensors.checkpoint").exists()
+
+
 @pytest.mark.slow
 def test_a_federation_survives_a_kill(folder):
     """Killed at some hop and run again, it ends where it would have ended."""
@@ -184,7 +190,6 @@ def test_sites_that_contradict_each_other_and_copies_are_noted(folder):
     ):
         notes = document(*" --site ".join([line, *checked]).split())["notes"]
         assert [words in note for note in notes] == [True] if words else notes == []
-        Path("out.safetensors.checkpoint").unlink()
 
 
 @pytest.mark.parametrize(("distinct", "noted"), [(9, False), (10, True)])

@@ -68,7 +68,10 @@ def federate(settings: Settings) -> Data:
         except ParameterError:  # what the error advises is another computation
             settings.checkpoint.unlink(missing_ok=True)
             raise
-    return _written(settings, job, run) | {"resumed": resumed}
+    data = _written(settings, job, run)
+    if job.steps is None and run.status.converged:  # there are no more steps to go on with
+        settings.checkpoint.unlink(missing_ok=True)
+    return data | {"resumed": resumed}
 
 
 def _written(settings: Settings, job: Federated, run: Run) -> Data:
