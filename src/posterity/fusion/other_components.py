@@ -47,9 +47,12 @@ def _of_scatter(groups: Groups, alone: Bool[Array, " n"], level: float) -> Itera
     they would not be by chance.
     """
     block = groups.block
-    variances: Any = groups.law(groups.learnt).marginals()[1].mean
-    known = (np.isfinite(variances) & (variances > 0)).all(1)
-    step, nats = of_scatter(np.log(variances[known]), groups.site[known], alone[known])
+    shape, scale = groups.law(groups.learnt).marginals()[1].parameters
+    shape = shape - 1.0  # half the number of records, less a half
+    known = ((shape > 0) & (scale > 0)).all(1)
+    logs = np.log(scale) - scipy.special.digamma(shape)
+    noise = scipy.special.polygamma(1, shape)
+    step, nats = of_scatter(logs[known], noise[known], groups.site[known], alone[known])
     nats = np.round(nats - np.log(max(np.isfinite(nats).sum(), 1)), 6)
     site, column = divmod(int(nats.argmax()), nats.shape[1])
     evidence = float(nats[site, column])
@@ -59,23 +62,30 @@ def _of_scatter(groups: Groups, alone: Bool[Array, " n"], level: float) -> Itera
 
 
 def of_scatter(
-    logs: Float[Array, "n d"], site: Int[Array, " n"], alone: Bool[Array, " n"]
+    logs: Float[Array, "n d"],
+    noise: Float[Array, "n d"],
+    site: Int[Array, " n"],
+    alone: Bool[Array, " n"],
 ) -> tuple[Float[Array, "sites d"], Float[Array, "sites d"]]:
     """Return how far the mean logarithm of the variances of each site's components ``alone`` is
-    above that of all components of other sites, and the nats of it by Student's test; minus
-    infinity where there are too few.
+    above that of all components of other sites, and the nats of it; minus infinity where there are
+    too few.
+
+    The test is Student's, which takes all logarithms to be known equally well; the error from
+    sampling, of variance ``noise`` each, is therefore added.
     """
     logs = logs - np.median(logs, 0)  # squares would cancel
-    moments = np.hstack([np.ones_like(logs), logs, logs**2])
+    moments = np.hstack([np.ones_like(logs), logs, logs**2, noise])
     every = sums(moments, site)
     own = sums(moments * alone[:, None], site)
-    count, total, square = np.split(own, 3, axis=1)
-    others, rest, squares = np.split(every.sum(0) - every, 3, axis=1)
+    count, total, square, sampling = np.split(own, 4, axis=1)
+    others, rest, squares, error = np.split(every.sum(0) - every, 4, axis=1)
     freedom = count + others - 2
     scatter = square - total**2 / count + squares - rest**2 / others
     step = total / count - rest / others
-    error = np.sqrt(np.maximum(scatter, 0.0) / freedom * (1 / count + 1 / others))
-    nats = -np.log(2 * scipy.special.stdtr(freedom, -np.abs(step) / error))
+    known = np.maximum(scatter, 0.0) / freedom * (1 / count + 1 / others)
+    deviate = step / np.sqrt(known + sampling / count**2 + error / others**2)
+    nats = -np.log(2 * scipy.special.stdtr(freedom, -np.abs(deviate)))
     return step, np.nan_to_num(nats, nan=-np.inf, neginf=-np.inf)
 
 
