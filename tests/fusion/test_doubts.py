@@ -1,7 +1,6 @@
 """Warnings of sites that contradict each other, say nothing, differ too much, or may be one."""
 
 import itertools
-import re
 import warnings
 from typing import Any
 
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import special, stats
+from scipy import stats
 
 from posterity import (
     Beta,
@@ -30,7 +29,7 @@ from posterity.families.marginals import Closed
 from posterity.fusion import alignment, judged_passes
 from posterity.fusion.deviations import apart, deviate, jointly, nats
 from posterity.fusion.doubts import Kind
-from posterity.fusion.other_components import of_presence, of_scatter
+from posterity.fusion.other_components import of_presence
 from tests.fusion import made
 
 pytestmark = pytest.mark.filterwarnings("ignore::posterity.errors.FusionWarning")
@@ -314,7 +313,8 @@ def normals(
     """Ledgers of normal records about clusters in the plane, those of the last site shifted along
     the first column by so many deviations of a record.
     """
-    centres = 12.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1], [2, 1], [1, 2]])
+    corners = [[0, 0], [1, 0], [0, 1], [1, 1], [2, 1], [1, 2], [2, 2], [2, 0], [0, 2], [3, 0]]
+    centres = 12.0 * np.array(corners)
     sites = {}
     for k, own in enumerate(held):
         step = shift * (k == len(held) - 1) * np.array([1.0, 0.0])
@@ -385,50 +385,20 @@ def test_a_site_with_other_columns_or_units_is_noticed(times: Any, offset: Any) 
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_two_sites_of_which_one_is_in_other_units_are_noticed() -> None:
-    rng = np.random.default_rng(3)
-    wide = [18.0 * own for own in rng.normal(size=(6, 60, 2)) + 12.0 * rng.normal(size=(6, 1, 2))]
-    base = Dirichlet.from_standard(np.ones(6) / 6)
-    prior = NormalWishart.from_inverse_scale(
-        np.zeros((6, 2)), np.full(6, 1e-3), np.stack([np.eye(2)] * 6), np.full(6, 4.0)
-    )
-    sites = normals(rng, [[0, 1, 2, 3, 4, 5]])
-    sites["wide"] = made.conjugate_site("wide", base, wide, prior)
-    (own,) = [own for own in fuse(sites).doubts if own.kind is Kind.SCATTER]
-    (times,) = re.findall(r"scatter (\S+) times", own.finding)
-    assert own.site == "site 0" and 1 / 20 < float(times) < 1 / 16
+def test_a_site_of_three_that_shares_nothing_is_noticed() -> None:
+    """As in other units, or shifted."""
+    sites = normals(np.random.default_rng(3), [[0, 1, 2], [0, 1, 2], [3, 4, 5]])
+    (own,) = [own for own in fuse(sites).doubts if not own.kind.of_matching]
+    assert own.kind is Kind.STRANGER and own.site == "site 2"
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_widths_of_own_components_are_tested_as_student_does() -> None:
-    rng = np.random.default_rng(0)
-    site = np.repeat(np.arange(4), [3, 4, 1, 3])
-    alone = rng.random(11) < 0.6
-    logs = rng.normal(size=(11, 2)) + 3.3
-    step, found = of_scatter(logs, np.zeros((11, 2)), site, alone)
-    for own in range(4):
-        mine = logs[alone & (site == own)]
-        theirs = logs[site != own]
-        if len(mine):
-            test = stats.ttest_ind(mine, theirs)
-            np.testing.assert_allclose(step[own], mine.mean(0) - theirs.mean(0), atol=1e-12)
-            np.testing.assert_allclose(found[own], -np.log(test.pvalue), rtol=1e-9)
-        else:
-            assert np.isneginf(found[own]).all()
-    equal = np.where(site == 0, np.log(2.0), 0.0)[:, None] + np.full((11, 2), 3.3)
-    assert (of_scatter(equal, np.zeros((11, 2)), site, site == 0)[1][0] > 30).all(), "no cancelling"
-
-
-def test_components_of_a_site_with_few_records_scatter_like_others() -> None:
-    """Components of one width are known from 6 records at a site, and from 500 at four."""
-    rng = np.random.default_rng(1)
-    site = np.repeat(np.arange(5), 5)
-    freedom = np.where(site == 0, 5.0, 499.0)[:, None] * np.ones(3)
-    noise = special.polygamma(1, freedom / 2)
-    alone = np.arange(25) % 5 == 0
-    for _ in range(200):
-        logs = np.log(rng.chisquare(freedom) / 2) - special.digamma(freedom / 2)
-        assert of_scatter(logs, noise, site, alone)[1].max() < np.log(15 / 1e-3)
+def test_two_sites_may_share_nothing_unless_they_have_many() -> None:
+    """Of two it is not known which is in other units, or shifted."""
+    assert not fuse(normals(np.random.default_rng(3), [[0, 1], [2, 3]])).doubts
+    many = [0, 1, 2, 3, 4], [5, 6, 7, 8, 9]
+    (own,) = fuse(normals(np.random.default_rng(3), many)).doubts
+    assert own.kind is Kind.APART and own.site is None
 
 
 def test_nothing_is_warned_of_on_demand(recwarn: pytest.WarningsRecorder) -> None:

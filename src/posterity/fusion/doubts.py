@@ -25,7 +25,6 @@ class Kind(enum.StrEnum):
     FEW = "few"
     STRANGER = "stranger"
     APART = "apart"
-    SCATTER = "scatter"
     ONE = "one"
     OTHER = "other"
     NUMBER = "number"
@@ -43,9 +42,9 @@ class Kind(enum.StrEnum):
 DIFFER = "let coefficients differ between sites ({verb}(..., personal=True))"
 SENTENCES = {
     Kind.CONTRADICTION: (
-        "site {site!r} contradicts the others{place}: {about}{where} is {sigmas:.1f} of both "
+        "site {site!r} contradicts {whom}{place}: {about}{where} is {sigmas:.1f} of both "
         "their deviations away ({nats:.0f} nats)",
-        "look at its units, labels and records",
+        "look at units, labels and records",
     ),
     Kind.DIFFERENCE: (
         "sites{place} differ in {about} {times:.2g} times as much as sampling alone would make "
@@ -84,11 +83,6 @@ SENTENCES = {
         "no component{place} was matched: sites share nothing, or differ by more than their "
         "posteriors allow",
         "look at their units, or say how many components there are",
-    ),
-    Kind.SCATTER: (
-        "the records of components that site {site!r} alone has{place} scatter {times:.2g} times "
-        "as widely in column {column} as those of the others ({nats:.0f} nats)",
-        "look at its units, and for outliers",
     ),
     Kind.ONE: (
         "fused components {component} and {other}{more}{place} may be one: no site has both, and "
@@ -166,7 +160,15 @@ def doubt(
     ``also``.
     """
     finding, advice = SENTENCES[kind]
-    known = {"more": "", "place": "", **facts, "nats": nats, "site": site, "component": component}
+    known = {
+        "more": "",
+        "place": "",
+        "whom": "the others",
+        **facts,
+        "nats": nats,
+        "site": site,
+        "component": component,
+    }
     return Doubt(kind, site, component, nats, finding.format(**known), advice + also)
 
 

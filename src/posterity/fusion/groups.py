@@ -158,7 +158,7 @@ def different(
     personal = f", or {DIFFER.format(verb=verb)}" if coefficients else ""
     facts: Any = {"place": block.place}
     if len(far):
-        # Two sites are equally far from each other: the first by name is reported.
+        # Two sites are equally far from each other: the first by name is reported first.
         found = found.take(far)
         site = np.array(block.names)[groups.site[some[far]]]
         at = int(np.lexsort((site, -np.round(found.worst, 6)))[0])
@@ -167,6 +167,9 @@ def different(
         component = int(groups.fused[row]) if block.plate else None
         facts["sigmas"] = float(deviate(found.nats[at, number]))
         facts["about"] = _number(groups, row, number, names)
+        others = [name for name in block.names if name != site[at]]
+        if len(others) == 1:
+            facts["whom"] = f"site {others[0]!r}"
         facts["where"] = "" if component is None else f" of component {component}"
         evidence = float(found.worst[at] - np.log(len(some)))
         yield doubt(Kind.CONTRADICTION, evidence, str(site[at]), component, personal, **facts)

@@ -7,8 +7,6 @@ import numpy as np
 import scipy
 
 from posterity.arrays.typing import Bool, Float, Int
-from posterity.families.normal_wishart import NormalPrecision
-from posterity.fusion.clustering import sums
 from posterity.fusion.confidence import AMBIGUOUS
 from posterity.fusion.deviations import compared, in_closed_form
 from posterity.fusion.doubts import Doubt, Kind, doubt, more
@@ -19,14 +17,12 @@ Array = np.ndarray
 
 def strangers(groups: Groups, level: float) -> Iterator[Doubt]:
     """Yield a doubt about the site that shares fewest components, if it would not by chance, or
-    whose own components are wider or narrower than all others'; or about all if none is shared.
+    about all if none is shared. That a site shares none needs less evidence, as units that differ
+    or a shift let it share none.
     """
     block = groups.block
     shared = (groups.holders > 1)[groups.fused]
     sites = len(block.names)
-    if sites > 2 and not shared.any():
-        yield doubt(Kind.APART, place=block.place)
-        return
     number = np.bincount(groups.site, minlength=sites)
     own = np.bincount(groups.site, shared, sites)
     has = np.zeros((sites, len(groups.holders)), bool)
@@ -34,59 +30,13 @@ def strangers(groups: Groups, level: float) -> Iterator[Doubt]:
     many = max(sites, len(np.unique(groups.everywhere[0])))
     evidence = of_presence(has, groups.holders, many) - np.log(sites)
     at = int(np.lexsort((np.array(block.names), -np.round(evidence, 6)))[0])
-    if sites > 2 and evidence[at] > -np.log(level):
+    strange = evidence[at] > (-np.log(level) if own[at] else AMBIGUOUS)
+    if not own.any() and (strange or sites > 2):
+        yield doubt(Kind.APART, place=block.place)
+    elif strange:
         rest = (own.sum() - own[at]) / (number.sum() - number[at])
         facts: Any = {"count": int(own[at]), "size": int(number[at]), "share": rest}
         yield doubt(Kind.STRANGER, float(evidence[at]), block.names[at], place=block.place, **facts)
-    elif isinstance(block.members, NormalPrecision) and not shared.all():
-        yield from _of_scatter(groups, ~shared, level)
-
-
-def _of_scatter(groups: Groups, alone: Bool[Array, " n"], level: float) -> Iterator[Doubt]:
-    """Yield a doubt about the site whose components ``alone`` are most unlike others in width, if
-    they would not be by chance.
-    """
-    block = groups.block
-    shape, scale = groups.law(groups.learnt).marginals()[1].parameters
-    shape = shape - 1.0  # half the number of records, less a half
-    known = ((shape > 0) & (scale > 0)).all(1)
-    logs = np.log(scale) - scipy.special.digamma(shape)
-    noise = scipy.special.polygamma(1, shape)
-    step, nats = of_scatter(logs[known], noise[known], groups.site[known], alone[known])
-    nats = np.round(nats - np.log(max(np.isfinite(nats).sum(), 1)), 6)
-    site, column = divmod(int(nats.argmax()), nats.shape[1])
-    evidence = float(nats[site, column])
-    if evidence > -np.log(level):
-        facts: Any = {"times": np.exp(step[site, column] / 2), "column": column}
-        yield doubt(Kind.SCATTER, evidence, block.names[site], place=block.place, **facts)
-
-
-def of_scatter(
-    logs: Float[Array, "n d"],
-    noise: Float[Array, "n d"],
-    site: Int[Array, " n"],
-    alone: Bool[Array, " n"],
-) -> tuple[Float[Array, "sites d"], Float[Array, "sites d"]]:
-    """Return how far the mean logarithm of the variances of each site's components ``alone`` is
-    above that of all components of other sites, and the nats of it; minus infinity where there are
-    too few.
-
-    The test is Student's, which takes all logarithms to be known equally well; the error from
-    sampling, of variance ``noise`` each, is therefore added.
-    """
-    logs = logs - np.median(logs, 0)  # squares would cancel
-    moments = np.hstack([np.ones_like(logs), logs, logs**2, noise])
-    every = sums(moments, site)
-    own = sums(moments * alone[:, None], site)
-    count, total, square, sampling = np.split(own, 4, axis=1)
-    others, rest, squares, error = np.split(every.sum(0) - every, 4, axis=1)
-    freedom = count + others - 2
-    scatter = square - total**2 / count + squares - rest**2 / others
-    step = total / count - rest / others
-    known = np.maximum(scatter, 0.0) / freedom * (1 / count + 1 / others)
-    deviate = step / np.sqrt(known + sampling / count**2 + error / others**2)
-    nats = -np.log(2 * scipy.special.stdtr(freedom, -np.abs(deviate)))
-    return step, np.nan_to_num(nats, nan=-np.inf, neginf=-np.inf)
 
 
 def of_presence(

@@ -85,7 +85,8 @@ class Fusion:
         if len(self.plates) != 1:
             raise UsageError(
                 found=f"{len(self.plates)} plates {sorted(self.plates)}",
-                expected="one plate; of several .plates[name]",
+                expected="one plate: of several .plates[name]; posteriors without components, as "
+                "of a regression, have none, and nothing was matched",
             )
         return next(iter(self.plates.values()))
 
