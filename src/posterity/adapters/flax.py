@@ -111,15 +111,11 @@ def to_params(
     return jax.tree.unflatten(structure, new)
 
 
-def _flax() -> Any:
-    return library("flax.linen", "flax.nnx", extra="flax")
-
-
 def _parts(module: Any, variables: Any) -> tuple[Any, Apply]:
     import jax
 
-    nnx = _flax().nnx
-    linen = _flax().linen
+    flax = library("flax.linen", "flax.nnx", extra="flax")
+    nnx = flax.nnx
     if isinstance(module, nnx.Module):
         graph, params, rest = nnx.split(module, nnx.Param, ...)
 
@@ -131,7 +127,7 @@ def _parts(module: Any, variables: Any) -> tuple[Any, Apply]:
             return made(x)
 
         return nnx.to_pure_dict(params), apply
-    if not isinstance(module, linen.Module) or not isinstance(variables, Mapping) or not variables:
+    if not isinstance(module, flax.linen.Module) or not isinstance(variables, Mapping) or not variables:
         expected = (
             "flax.linen or flax.nnx, with variables= of linen, which does not hold its weights"
         )
