@@ -208,11 +208,11 @@ class Terms:
             )
         terms = cls(
             name,
-            NamedModel(model, dict(options or {}), package, version),
+            NamedModel(model, options or {}, package, version),
             prior,
             members={site: _key_of(members[site], f"members.{site}") for site in names},
             links=tuple(sorted({(min(pair), max(pair)) for pair in links})) if links else None,
-            update=dict(update or {}),
+            update=update or {},
             personal=personal,
             own=own,
             padding=padding,

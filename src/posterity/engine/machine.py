@@ -238,7 +238,7 @@ class Machine(Member):
         step = self._noticed(step, certificate)
         present = status_by(self.terms, survey, residuals, memory.gone | memory.absent)
         if present.at_optimum or self._is_last(token, memory.gone):
-            return step.logging("rests", epoch=list(token.epoch), sequence=token.sequence)
+            return step.logging("rests", epoch=token.epoch, sequence=token.sequence)
         return step.then(self._released(step.memory))
 
     def _released(self, memory: Memory) -> Step:
@@ -275,7 +275,7 @@ class Machine(Member):
             raise forbidden(f"a request to begin epoch {epoch} after {memory.own.epoch}", "order")
         first = Token(self.terms.digest, epoch, 0, TreeSum.of([self.terms.law]))
         step = self._answer(memory.heard(epoch[0]), first)
-        return Step(memory).logging("begun", epoch=list(epoch)).then(step)
+        return Step(memory).logging("begun", epoch=epoch).then(step)
 
     def leave(self, memory: Memory) -> Step:
         """Withdraw the site's factor; the site still passes tokens on. It begins an epoch without

@@ -146,7 +146,7 @@ def read(terms: Terms, envelope: bytes) -> Known:
         version_of, subjects_of = VERSIONS_AND_SUBJECTS[claim]
         site = predicate["site"]
         version = version_of(predicate)
-        if dict(statement.subjects) != subjects_of(terms, predicate):
+        if statement.subjects != subjects_of(terms, predicate):
             raise ValueError("another subject")
     if site not in terms.members:
         raise _refused(f"a notice about {site!r}", "membership")

@@ -309,7 +309,7 @@ class Running:
             fix = "Wait until the token rests, or ask the server; see `posterity site status`."
             raise Refusal.of(found, expected, "order", fix)
         epoch, sequence, *_ = known.version
-        certificate = known.envelope.decode() if known is memory.certificate else None
+        certificate = known.text if known is memory.certificate else None
         about = {"epoch": list(epoch), "sequence": sequence, "by": known.site}
         return {**about, "certificate": certificate}, posterior_bytes(known.predicate)
 
