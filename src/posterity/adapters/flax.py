@@ -116,6 +116,7 @@ def _parts(module: Any, variables: Any) -> tuple[Any, Apply]:
 
     flax = library("flax.linen", "flax.nnx", extra="flax")
     nnx = flax.nnx
+    linen = flax.linen
     if isinstance(module, nnx.Module):
         graph, params, rest = nnx.split(module, nnx.Param, ...)
 
@@ -127,7 +128,7 @@ def _parts(module: Any, variables: Any) -> tuple[Any, Apply]:
             return made(x)
 
         return nnx.to_pure_dict(params), apply
-    if not isinstance(module, flax.linen.Module) or not isinstance(variables, Mapping) or not variables:
+    if not isinstance(module, linen.Module) or not isinstance(variables, Mapping) or not variables:
         expected = (
             "flax.linen or flax.nnx, with variables= of linen, which does not hold its weights"
         )

@@ -138,4 +138,3 @@ def _parts(law: Any) -> dict[str, Array]:
     if members.emits_symbols:
         return {**result, "emissionprob": members.concentration}
     return {**result, **dict(zip(GAUSSIAN, Gaussians.of(members, "hmmlearn"), strict=True))}
-
