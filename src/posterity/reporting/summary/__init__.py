@@ -76,7 +76,7 @@ class Summary:
         for table in self.tables:
             if count <= 0:
                 return
-            yield from rows_of(table, self.level, 0, count)
+            yield from rows_of(table, self.level, count)
             count -= table.size
 
 
