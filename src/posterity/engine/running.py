@@ -89,7 +89,7 @@ class Running:
 
     def run(self, path: Path) -> None:
         """Serve at the socket ``path`` until :meth:`stop`. Raises an ArtifactError if the store can
-        no longer be written, and a UsageError if the socket cannot be made.
+        no longer be written, or the socket cannot be made.
         """
         self._started = time.monotonic()
         with Server(path, self.answer, most=self._largest + HEAD_BYTES):
@@ -215,7 +215,7 @@ class Running:
 
     # --- requests --------------------------------------------------------------------------------
 
-    def answer(self, head: Head, body: bytes) -> tuple[Head, bytes]:
+    def answer(self, head: Head, body: bytes) -> tuple[dict[str, Any], bytes]:
         """Answer a request at the socket; errors are sent to the client."""
         asked = {name: value for name, value in head.items() if name != "do"}
         do = str(head.get("do"))
