@@ -98,11 +98,15 @@ def test_fused_sites_become_one_model_that_predicts() -> None:
     assert np.isfinite(refit.score(x))
 
 
-def test_a_bare_posterior_gets_default_priors() -> None:
+def test_a_bare_posterior_predicts_and_is_fitted_anew_by_the_default_prior() -> None:
     q = to_ledger(gaussian(), "north").posterior
-    model = to_model(q, algorithm="map")
-    assert model.algorithm == "map" and model.beta_prior_.tolist() == [1.0] * 4
+    model = to_model(q, algorithm="map", n_iter=1, tol=10.0)
+    assert model.algorithm == "map"
     assert len(model.predict(FLAT, LENGTHS)) == sum(LENGTHS)
+    assert np.isfinite(model.score(FLAT, LENGTHS))
+    with pytest.raises(ParameterError, match="nan"):
+        to_ledger(model, "south")  # it has no prior
+    assert model.fit(FLAT, LENGTHS).beta_prior_.tolist() == [1.0] * 4
 
 
 def broken() -> VariationalGaussianHMM:

@@ -35,7 +35,7 @@ def judged(key: PublicKey) -> SSlibKey:
 
 
 def test_another_library_reads_our_envelopes():
-    envelope = STATEMENT.signed(KEYS["a"], KEYS["b"])
+    envelope = STATEMENT.signed(KEYS["a"]).signed(KEYS["b"])
     judge = Judge.from_dict(json.loads(envelope.to_bytes()))
     assert judge.pae() == envelope.encoding
     accepted = judge.verify([judged(key) for key in PUBLIC.values()], threshold=2)
@@ -121,7 +121,7 @@ def test_foreign_statements_are_refused(change):
 
 
 def test_a_statement_comes_back_with_who_signed_it():
-    envelope = STATEMENT.signed(KEYS["a"], KEYS["c"])
+    envelope = STATEMENT.signed(KEYS["a"]).signed(KEYS["c"])
     assert envelope.verify(PUBLIC) == ("a", "c")
     assert Statement.from_bytes(envelope.payload) == STATEMENT
 

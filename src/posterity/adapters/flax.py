@@ -111,15 +111,12 @@ def to_params(
     return jax.tree.unflatten(structure, new)
 
 
-def _flax() -> Any:
-    return library("flax.linen", "flax.nnx", extra="flax")
-
-
 def _parts(module: Any, variables: Any) -> tuple[Any, Apply]:
     import jax
 
-    nnx = _flax().nnx
-    linen = _flax().linen
+    flax = library("flax.linen", "flax.nnx", extra="flax")
+    nnx = flax.nnx
+    linen = flax.linen
     if isinstance(module, nnx.Module):
         graph, params, rest = nnx.split(module, nnx.Param, ...)
 

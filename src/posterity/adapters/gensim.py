@@ -73,16 +73,17 @@ def to_model(posterior: ExponentialFamily | Ledger, **parameters: Any) -> Any:
     shared.check_undetermined(parameters, DETERMINED)
 
     def topics(law):
-        return law.members.emits_symbols and law.weights is None
+        plate = getattr(law, "is_plate", False)
+        return plate and law.members.emits_symbols and law.weights is None
 
     prior, plate = shared.prior_and_law(
         posterior,
-        lambda law: getattr(law, "is_plate", False) and topics(law),
+        topics,
         "gensim",
         expected="topics: a Plate of Dirichlet without weights",
         fix="Leave the weights out; each document has its own.",
     )
-    values = np.asarray(plate.members.concentration)
+    values = plate.members.concentration
     names = plate.members.names or map(str, range(values.shape[1]))
     parameters.setdefault("dtype", np.float64)
     eta: Any = "symmetric"

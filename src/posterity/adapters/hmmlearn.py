@@ -55,8 +55,8 @@ def to_model(posterior: families.ExponentialFamily | Ledger, **parameters: Any) 
     """Convert a posterior to a fitted variational HMM of hmmlearn that can predict and score.
 
     The posterior is a :class:`HiddenMarkov`, or a ledger of one, whose prior becomes the model's.
-    Without a ledger the model has hmmlearn's default priors, with the mean of the states in place
-    of that of the data. ``parameters`` are constructor arguments that no posterior holds, such as
+    Without a ledger the model has no prior (NaN): it predicts, and a new fit takes hmmlearn's
+    default. ``parameters`` are constructor arguments that no posterior holds, such as
     ``algorithm``, ``random_state`` or ``tol``; others are a UsageError. A posterior that no such
     model can represent is a StructureError.
 
@@ -70,33 +70,35 @@ def to_model(posterior: families.ExponentialFamily | Ledger, **parameters: Any) 
     gaussian, categorical = _models()
     kinds = (families.NormalWishart, families.NormalGamma, families.Dirichlet)
 
-    def emitted(law: Any) -> Any:
-        return law.blocks["emissions"].members
+    def fits(law: Any) -> bool:
+        return getattr(law, "is_tied", False) and isinstance(law.emissions.members, kinds)
 
     prior, q = shared.prior_and_law(
         posterior,
-        lambda law: getattr(law, "is_tied", False) and isinstance(emitted(law), kinds),
+        fits,
         "hmmlearn",
         expected="one HiddenMarkov that emits NormalWishart, NormalGamma or Dirichlet, or a "
         "Ledger of one",
         fix="For a Product pass the block.",
     )
-    members = emitted(q)
+    members = q.emissions.members
     priors = [name for name in parameters if name.endswith("_prior")]
     shared.check_undetermined(parameters, (*DETERMINED, *priors))
     own = _parts(q)
     symbols = members.emits_symbols
     if not symbols:
         parameters["covariance_type"] = "full" if members.whole else "diag"
-    start = _default_prior(q, own) if prior is None else _parts(families.at_rest(prior))
-    given = {f"{name}_prior": value for name, value in start.items()}
+    given = {}
+    fitted = {f"{name}_prior_": np.full_like(value, np.nan) for name, value in own.items()}
+    if prior is not None:
+        given = {f"{name}_prior": value for name, value in _parts(families.at_rest(prior)).items()}
+        fitted = {f"{name}_": value for name, value in given.items()}
     model = (categorical if symbols else gaussian)(n_components=q.states, **given, **parameters)
-    fitted = {f"{name}_": value for name, value in given.items()}
     fitted |= {f"{name}_posterior_": value for name, value in own.items()}
-    fitted["startprob_"] = np.asarray(q.expected_initial)
-    fitted["transmat_"] = np.asarray(q.expected_transitions)
+    fitted["startprob_"] = q.expected_initial
+    fitted["transmat_"] = q.expected_transitions
     if symbols:
-        fitted |= {"emissionprob_": np.asarray(members.mean), "n_features": members.own_size}
+        fitted |= {"emissionprob_": members.mean, "n_features": members.own_size}
     else:
         fitted["_covars_"] = Gaussians(*(own[name] for name in GAUSSIAN)).covariance
         fitted["n_features"] = own["means"].shape[1]
@@ -130,29 +132,9 @@ def _parts(law: Any) -> dict[str, Array]:
     """Return all arrays of a prior or posterior by hmmlearn's names."""
     members = law.emissions.members
     result = {
-        "startprob": np.asarray(law.initial.concentration),
-        "transmat": np.asarray(law.transitions.members.concentration),
+        "startprob": law.initial.concentration,
+        "transmat": law.transitions.members.concentration,
     }
     if members.emits_symbols:
-        return {**result, "emissionprob": np.asarray(members.concentration)}
+        return {**result, "emissionprob": members.concentration}
     return {**result, **dict(zip(GAUSSIAN, Gaussians.of(members, "hmmlearn"), strict=True))}
-
-
-def _default_prior(
-    posterior: families.HiddenMarkov, own: dict[str, Array], scale: float = 1e-3
-) -> dict[str, Array]:
-    """Return the default prior of hmmlearn, and of its ``scale``, with the mean of the states in
-    place of that of the data.
-    """
-    rows = ("startprob", "transmat", "emissionprob")
-    result = {k: np.full_like(v, 1 / v.shape[-1]) for k, v in own.items() if k in rows}
-    if "emissionprob" in own:
-        return result
-    states, size = own["means"].shape
-    share = posterior.occupancy() / posterior.occupancy().sum()
-    one = scale * (np.eye(size) if own["scale"].ndim == 3 else np.ones(size))
-    means = np.tile(share @ own["means"], (states, 1))
-    beta = np.ones(states)
-    dof = float(size)
-    moments = (means, beta, np.full(states, dof), np.stack([one] * states))
-    return result | dict(zip(GAUSSIAN, moments, strict=True))

@@ -27,7 +27,7 @@ from posterity.adapters.laplace import of_covariance
 from posterity.adapters.sklearn_logistic import laplace, to_logistic
 from posterity.arguments import POSITIVE, Constraint
 from posterity.errors import StructureError, UsageError
-from posterity.families import Gaussian
+from posterity.families import Gaussian, at_rest
 from posterity.families.checks import check_proper
 from posterity.families.names import some
 
@@ -76,8 +76,8 @@ class Fitted(NamedTuple):
             to_scaled = np.diag(np.r_[1.0, self.scale])
             to_scaled[0, 1:] = self.shift
         back = np.kron(np.eye(rows), to_scaled)
-        precision = back.T @ np.asarray(law.precision) @ back
-        slope = back.T @ np.asarray(law.precision_mean)
+        precision = back.T @ law.precision @ back
+        slope = back.T @ law.precision_mean
         return Gaussian(slope, (precision + precision.T) / 2).named(law.names)
 
 
@@ -158,7 +158,7 @@ def _ridge(
         return shared.Laws(known.in_raw_units(posterior))
     weighted = float(model.alpha_) * weights[:, None] * z
     curvature = weighted.T @ z
-    mean = np.asarray(posterior.mean)
+    mean = posterior.mean
     precision = curvature * np.outer(kept, kept) + np.diag(prior)
     left = (weighted.T @ (y - z @ mean)) * kept - prior * mean
     away = np.sqrt(left @ np.linalg.solve(precision, left))
@@ -183,6 +183,7 @@ def to_linear(
             expected="one Gaussian of named coefficients, law.named(['intercept', ...])",
         )
     check_proper(law, "the posterior for scikit-learn")
+    law = at_rest(law)
     ridge = isinstance(like, BayesianRidge) and POSITIVE.allows(noise_precision)
     if not ridge and not isinstance(like, LogisticRegression):
         raise UsageError(
@@ -200,8 +201,8 @@ def to_linear(
 def _to_ridge(law: Gaussian, model: Any, noise_precision: float) -> None:
     names = list(law.names)
     places = [k for k, name in enumerate(names) if name != INTERCEPT]
-    mean = np.asarray(law.mean)
-    covariance = np.asarray(law.covariance)
+    mean = law.mean
+    covariance = law.covariance
     model.set_params(fit_intercept=INTERCEPT in names)
     model.coef_, model.sigma_ = mean[places], covariance[np.ix_(places, places)]
     model.intercept_, model.X_offset_ = 0.0, np.zeros(len(places))

@@ -92,7 +92,7 @@ def laplace(
         "Pass x, y and sample_weight as they were given to fit; else scale the columns (by a "
         "StandardScaler), lower tol and raise max_iter.",
     )
-    factor = Gaussian(np.asarray(posterior.precision_mean), curvature).named(rows)
+    factor = Gaussian(posterior.precision_mean, curvature).named(rows)
     return posterior, factor
 
 
@@ -123,8 +123,8 @@ def among(factor: Any, own: Any, classes: Any, prior: Any) -> Any:
     turn = np.kron((contrasts[1:] - contrasts[0])[:, 1:], np.eye(len(columns)))
     starts = [f"{label}:" for label in labels[1:]] if len(labels) > 2 else [""]
     names = [start + column for start in starts for column in columns]
-    linear = np.asarray(factor.precision_mean) @ turn
-    return Gaussian(linear, turn.T @ np.asarray(factor.precision) @ turn).named(names)
+    linear = factor.precision_mean @ turn
+    return Gaussian(linear, turn.T @ factor.precision @ turn).named(names)
 
 
 def to_logistic(
@@ -132,7 +132,7 @@ def to_logistic(
 ) -> None:
     """Set a model's coefficients to the law's mean; with several classes they sum to zero."""
     names = list(law.names)
-    mean = np.asarray(law.mean, np.float64)
+    mean = law.mean
     labels = np.asarray([0, 1] if classes is None else classes)
     CLASSES.check(classes=labels.tolist())
     single = len(labels) == 2

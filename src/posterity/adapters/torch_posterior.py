@@ -111,11 +111,10 @@ def _laws(module: Any, x: object, y: ArrayLike, task: core.Task) -> Laws:
     try:
         with torch.no_grad():
             made = [module(part) for part in inputs.split(1024)]
-        if not torch.is_tensor(made[0]) or made[0].ndim != 2:
-            shape = tuple(made[0].shape) if torch.is_tensor(made[0]) else type(made[0]).__name__
-            raise StructureError(
-                found=f"outputs of shape {shape}", expected="one tensor, with a row (n, K) a record"
-            )
+        if not torch.is_tensor(made[0]):
+            kind = type(made[0]).__name__
+            expected = "one tensor, with a row (n, K) a record"
+            raise StructureError(found=f"outputs of type {kind}", expected=expected)
         linear = _linear(torch, module, own, inputs[:1])
         jacobians = _jacobians(torch, module, own, inputs, linear)
         tensors = {name: _numpy(value) for name, value in own.items()}

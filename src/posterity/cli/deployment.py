@@ -21,13 +21,13 @@ from posterity.engine.agreement import Terms
 from posterity.engine.machine import Machine
 from posterity.engine.memory import Memory
 from posterity.engine.notices import followed
-from posterity.engine.refusal import UNREADABLE
+from posterity.engine.refusal import reading
 from posterity.engine.running import Running
 from posterity.engine.signing import PrivateKey
 from posterity.engine.star import Server
 from posterity.engine.store import Store
 from posterity.engine.transports.unix import Absent, Client
-from posterity.errors import ArtifactError, SiteError, UsageError
+from posterity.errors import ArtifactError, SiteError, UsageError, within
 from posterity.federation.site import Site
 from posterity.federation.specification import build, imported
 from posterity.runtime.files import force_to_disk, write_file
@@ -147,13 +147,9 @@ class SiteFiles(NamedTuple):
                 force_to_disk(self.key.parent)
                 key = new
         if key.public not in terms.keys_of(self.name) and self.changes.exists():
-            try:
+            expected = "changes of keys, as the site signed them"
+            with within(f"file '{self.changes}'"), reading("changes", expected, fix=""):
                 terms = followed(terms, json.loads(self.changes.read_bytes()))
-            except UNREADABLE as error:
-                raise ArtifactError(
-                    found=f"file '{self.changes}', which cannot be read ({error})",
-                    expected="signed changes of keys",
-                ) from error
         if key.public not in terms.keys_of(self.name):
             raise UsageError(
                 found=f"a key file of {self.name!r} with the public key '{key.public}'",
@@ -295,5 +291,4 @@ def ask(folder: Path, do: str, body: bytes = b"", **arguments: Any) -> tuple[dic
     except Absent:
         pass
     with opened(folder) as running:
-        head, body = running.answer({"do": do, **arguments}, body)
-        return dict(head), body
+        return running.answer({"do": do, **arguments}, body)

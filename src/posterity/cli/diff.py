@@ -6,7 +6,7 @@ from typing import Any
 from posterity.artifact.aligned import aligned, listed, unnamed
 from posterity.cli import files
 from posterity.cli.options import Settings
-from posterity.cli.report import MOST_ROWS, Group, filled, group, short, table
+from posterity.cli.report import Group, filled, first, group, short, table
 from posterity.cli.streams import Data, verb
 from posterity.fusion.diff import BlockDiff, Divergences
 from posterity.fusion.diff import diff as compared
@@ -38,8 +38,8 @@ def _both(kl: Divergences) -> Data:
 def _report(data: Data) -> Group:
     rows = table("block", "in a", "in b", "KL(a || b)", "KL(b || a)")
     for path, block in data["blocks"].items():
-        own = (["", *row] for row in _plate_rows(block))
-        filled(rows, [[path or block["family"], "", "", *_cells(block)], *own])
+        filled(rows, [[path or block["family"], "", "", *_cells(block)]])
+        first(_plate_rows(block), rows, lambda row: ["", *row])
     rows.add_section()
     last = {"total, in nats": data, "standard error": data["standard_errors"]}
     filled(rows, ([name, "", "", *_cells(own)] for name, own in last.items() if own))
@@ -79,9 +79,7 @@ def _plate_rows(block: Data) -> list[list[Any]]:
         return sum(math.inf if pair[k] is None else pair[k] for k in ("kl_ab", "kl_ba"))
 
     pairs = sorted(block.get("components", []), key=size, reverse=True)
-    rows += [[one["a"], one["b"], *_cells(one)] for one in pairs]
-    more = [[f"and {len(rows) - MOST_ROWS} more"]] if len(rows) > MOST_ROWS else []
-    return rows[:MOST_ROWS] + more
+    return rows + [[one["a"], one["b"], *_cells(one)] for one in pairs]
 
 
 def _cells(data: Data) -> tuple[str, str]:
@@ -97,7 +95,7 @@ def diff(settings: Settings) -> Data:
     moved, notes = comparable(opened, {name: about.provenance for name, (_, about) in read.items()})
     both, names = aligned(moved)
     result = compared(both["a"], both["b"])
-    sites = {k: tuple(v.sites) if isinstance(v, Ledger) else None for k, v in opened.items()}
+    sites = {k: v.sites if isinstance(v, Ledger) else None for k, v in opened.items()}
     return {
         **_both(result.kl),
         "standard_errors": result.standard_errors and _both(result.standard_errors),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -139,7 +140,7 @@ def _of_data(settings: Settings) -> Distilled:
         warnings.simplefilter("always", UserWarning)
         teacher = build(chains, run, "sampler")
     sampler = type(teacher.kernel).__name__
-    own = settings, problem.names, int(np.prod(x.shape[1:])), "the data", recipe, {}
+    own = settings, problem.names, math.prod(x.shape[1:]), "the data", recipe, {}
     _, pool, notes = _pool(*own, problem.record.get(provenance.TARGET))
     return Distilled(
         teacher=teacher,
@@ -320,7 +321,7 @@ def _run(settings: Settings, job: Distilled) -> tuple[Distillation, int]:
 
 def _written(settings: Settings, job: Distilled, result: Distillation) -> Data:
     """Write the student, and return the report."""
-    student = dataclasses.replace(result.student, columns=tuple(job.names))
+    student = dataclasses.replace(result.student, columns=job.names)
     record = {
         **job.record,
         "seed": str(settings["seed"]),

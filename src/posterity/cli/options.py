@@ -177,7 +177,7 @@ def read(
             check_regular(file)
             for place, value in _flat(_document(file), known):
                 kind = known[place].kind
-                if kind is CODE and value not in list(flags.get(place, ())):
+                if kind is CODE and value not in flags.get(place, ()):
                     raise UsageError(
                         found=f"{place} = {value!r}, which would run code that a file names",
                         expected="code that is named on the command line",

@@ -322,14 +322,12 @@ class Option:
         names = [self.name, *([self.short] if self.short else [])]
         kind = self.kind
         text = self.help if self.default is None else f"{self.help} [default: {self.default}]"
-        more: dict[str, Any] = {} if kind is FLAG else {"metavar": kind.metavar}
+        more: dict[str, Any] = {"metavar": kind.metavar}
+        annotation: Any = list[Path] if kind in (FILE, OUTPUT) else list[str]
         if kind is FLAG:
-            annotation: Any = bool
+            more = {}
+            annotation = bool
             names[0] = f"{self.name}/--no-{self.name[2:]}"
-        elif kind in (FILE, OUTPUT):
-            annotation = list[Path]
-        else:
-            annotation = list[str]
         if kind.choices:
             more["autocompletion"] = lambda: list(kind.choices)
         option = typer.Option(*names, help=text, **more)

@@ -78,7 +78,7 @@ def show(settings: Settings) -> Data:
     if site is not None and settings["ratios"]:
         raise conflict("--ratios", "--site")
     (file,) = settings.arguments("a file")
-    whole = bool(as_csv or settings["all"] or settings.as_json)
+    whole = as_csv or settings["all"] or settings.as_json
     posterior, about = files.read(file)
     summary = summarise(posterior, level)
     pulls = []

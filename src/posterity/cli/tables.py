@@ -66,9 +66,8 @@ def import_(settings: Settings) -> Data:
         result = law_of(moments, table)
         recipe = recipe_in(about.provenance) if about else None
         if recipe is not None:
-            given = result.names
             known = names_in_r(recipe)
-            result = result.named([known.get(name, name) for name in given]) if given else result
+            result = result.named([known.get(name, name) for name in result.names])
             record |= as_provenance(recipe)
             notes.append(f"taken for the model in '{prior}': {recipe.describe()[0]}")
         called = result.names

@@ -1,6 +1,7 @@
 """``posterity verify``: offline checks of receipts, certificates and logs."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +73,10 @@ def _audit(path: Path, federation: Path, since: Path | None) -> Data:
     }
 
 
-def _upheld(verification: Verification, what: str, by: str) -> dict[str, bool]:
+def _upheld(verification: Verification, what: str, by: str) -> Mapping[str, bool]:
     if not verification.passed:
         raise LedgerError(
             found=f"a {what} of which these claims are false: " + "; ".join(verification.broken),
             expected=f"only claims that {by} confirm",
         )
-    return dict(verification.claims)
+    return verification.claims

@@ -208,11 +208,11 @@ class Terms:
             )
         terms = cls(
             name,
-            NamedModel(model, dict(options or {}), package, version),
+            NamedModel(model, options or {}, package, version),
             prior,
             members={site: _key_of(members[site], f"members.{site}") for site in names},
             links=tuple(sorted({(min(pair), max(pair)) for pair in links})) if links else None,
-            update=dict(update or {}),
+            update=update or {},
             personal=personal,
             own=own,
             padding=padding,
@@ -375,26 +375,20 @@ class Terms:
         return self.walk(gone).hop(site, None if origin in gone else origin, key=key)
 
     def listeners(self, site: str, gone: frozenset[str]) -> tuple[str, ...]:
-        """Return the members to whom a site forwards notices: all neighbours if they are few. If
-        every two members are linked and there are many, they are those at distances of powers of
+        """Return the members to whom a site forwards notices: all neighbours if they are few, or by
+        listed links. If there are many without a list, they are those at distances of powers of
         two in the order of names, so that every notice still reaches all members in a few hops.
         """
         around = self.neighbours(site, gone)
         names = self.staying(gone - {site})
-        if len(around) <= MOST_LISTENERS or not self._links_all(gone - {site}):
+        listed = self.links is not None or self._hub(gone - {site}) is not None
+        if listed or len(around) <= MOST_LISTENERS:
             return around
         place = names.index(site)
         size = len(names)
         distances = [sign << power for power in range(size.bit_length()) for sign in (1, -1)]
         few = {names[(place + distance) % size] for distance in distances} - {site}
         return tuple(sorted(few))
-
-    def _links_all(self, gone: frozenset[str]) -> bool:
-        """Return whether every two of the members that stay are linked."""
-        if self.links is None:
-            return self._hub(gone) is None
-        size = len(self.staying(gone))
-        return len(self._graphs(gone).edges) == size * (size - 1) // 2
 
     def towards(self, site: str, other: str, gone: frozenset[str]) -> str:
         """Return the neighbour by which a site reaches another member, or the member if linked."""

@@ -56,7 +56,7 @@ class Author:
         """State that the member takes part under these terms: the number of its starts, whether it
         found its store to be older than what others have seen, and the newest epoch in its store.
         """
-        return self._made("agreement", self.name, start=start, lost=lost, epoch=list(epoch))
+        return self._made("agreement", self.name, start=start, lost=lost, epoch=epoch)
 
     def absence(self, site: str, start: int, number: int) -> Known:
         """State that a member does not answer, of whose starts ``start`` was the newest: the others
@@ -73,7 +73,7 @@ class Author:
     ) -> Known:
         """Ask all members for their relation to the posterior of a resting token."""
         text = base64.b64encode(to_bytes(posterior)).decode()
-        place = {"epoch": list(epoch), "sequence": sequence, "forgotten": sorted(forgotten)}
+        place = {"epoch": epoch, "sequence": sequence, "forgotten": sorted(forgotten)}
         return self._made("survey", self.name, **place, posterior=text)
 
     def residual(self, survey: Known, answer: Standing) -> Known:
@@ -86,8 +86,7 @@ class Author:
         (epoch, sequence), digest = survey.version, survey.posterior_digest
         report = answer.report and base64.b64encode(dumps(answer.report)).decode()
         content = dataclasses.asdict(dataclasses.replace(answer, report=None)) | {"report": report}
-        content["forgotten"] = list(answer.forgotten)
-        place = {"epoch": list(epoch), "sequence": sequence, "posterior": digest}
+        place = {"epoch": epoch, "sequence": sequence, "posterior": digest}
         return self._made("residual", self.name, to=survey.site, **place, **content)
 
     def certificate(
@@ -115,7 +114,7 @@ class Author:
         return self._made(
             "certificate",
             self.name,
-            epoch=list(epoch),
+            epoch=epoch,
             sequence=sequence,
             posterior=survey.predicate["posterior"],
             **_plain(status),
@@ -125,7 +124,7 @@ class Author:
             envelopes=[each.text for each in residuals.values()] if whole else [],
             forgotten={site: each.digest for site, each in tombstones.items()},
             tombstones=[each.text for each in tombstones.values()],
-            rotations=[*self.terms.changes],
+            rotations=self.terms.changes,
             time=time,
         )
 

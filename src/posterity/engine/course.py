@@ -36,8 +36,8 @@ class Unanswered(Exception):
     """Raised with questions that have no answers yet."""
 
     def __init__(self, questions: Sequence[Question]):
-        super().__init__(f"{len(questions)} questions")
-        self.questions = tuple(questions)
+        super().__init__(questions)
+        self.questions = questions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Course:
         own = state.schedule
         head = {name: getattr(self, name) for name in PLAIN} | {
             "step": state.step,
-            "epoch": list(state.epoch),
+            "epoch": state.epoch,
             "schedule": None if own is None else sorted(own),
             "status": None if status is None else dataclasses.asdict(status),
         }
@@ -192,7 +192,7 @@ class Course:
                 State.of(agreed.prior).with_entries(pick("entry")),
                 counts=pick("count"),
                 step=head["step"],
-                epoch=(int(head["epoch"][0]), str(head["epoch"][1])),
+                epoch=tuple(head["epoch"]),
                 schedule=schedule,
             )
             if head["status"] is not None:

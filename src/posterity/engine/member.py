@@ -163,10 +163,9 @@ class Member(Relay):
                     if refusal.reason != "retired":
                         raise  # otherwise its sender may not know of the change yet
                     step = refused(memory, refusal, digest)
-            case Answer():
-                step = self._receive_answer(memory, sender, body)
             case _:
-                raise forbidden(f"a letter with a {type(body).__name__}", "schema")
+                assert isinstance(body, Answer), "all others were taken before"
+                step = self._receive_answer(memory, sender, body)
         return step, Acknowledgement(digest)
 
     def _replied(

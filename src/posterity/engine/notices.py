@@ -137,8 +137,8 @@ def read(terms: Terms, envelope: bytes) -> Known:
     claim = statement.claim
     predicate = statement.predicate
     with reading("a notice", NOTICE):
-        if claim not in FIELDS or predicate["terms"] != terms.digest:
-            raise ValueError("other terms, or an unknown claim")
+        if predicate["terms"] != terms.digest:
+            raise ValueError("other terms")
         kinds = {"terms": _is_text, "site": _is_text, **FIELDS[claim]}
         fits = predicate.keys() == kinds.keys()
         if not fits or not all(kinds[name](value) for name, value in predicate.items()):
@@ -146,7 +146,7 @@ def read(terms: Terms, envelope: bytes) -> Known:
         version_of, subjects_of = VERSIONS_AND_SUBJECTS[claim]
         site = predicate["site"]
         version = version_of(predicate)
-        if dict(statement.subjects) != subjects_of(terms, predicate):
+        if statement.subjects != subjects_of(terms, predicate):
             raise ValueError("another subject")
     if site not in terms.members:
         raise _refused(f"a notice about {site!r}", "membership")

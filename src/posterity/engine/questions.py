@@ -104,7 +104,7 @@ class Order(NamedTuple):
             residual = residual_of(author, self.survey, answer, site, gone).text
         asked = self.question
         event = "failed" if isinstance(answer, Failure) else "answered"
-        about = {"kind": type(asked).__name__, "epoch": list(asked.epoch), "step": asked.step}
+        about = {"kind": type(asked).__name__, "epoch": asked.epoch, "step": asked.step}
         digest = letters.digest_of(content)
         entry = line(event, question=asked.digest, answer=digest, **about)
         return letters.Answer(asked.digest, content, residual), entry

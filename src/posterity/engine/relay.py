@@ -141,13 +141,13 @@ class Relay(abc.ABC):
             step = step.then(self._flooded(kept, known, sender))
         match known.claim:
             case "survey" if self.name not in memory.gone:
-                place = {"epoch": list(known.version[0]), "sequence": known.version[1]}
+                place = {"epoch": known.epoch, "sequence": known.version[1]}
                 step = step.logging("surveyed", by=known.site, **place)
                 return self._noticed(step, self._answered(step.memory, known))
             case "residual":
                 return self._concluded(step)
             case "certificate":
-                about = {"epoch": list(known.version[0]), "left": known.predicate["left"]}
+                about = {"epoch": known.epoch, "left": known.predicate["left"]}
                 return step.logging("certified", by=known.site, **about)
             case "agreement":
                 return self._started(step, known, sender)

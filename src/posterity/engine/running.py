@@ -89,7 +89,7 @@ class Running:
 
     def run(self, path: Path) -> None:
         """Serve at the socket ``path`` until :meth:`stop`. Raises an ArtifactError if the store can
-        no longer be written, and a UsageError if the socket cannot be made.
+        no longer be written, or the socket cannot be made.
         """
         self._started = time.monotonic()
         with Server(path, self.answer, most=self._largest + HEAD_BYTES):
@@ -215,7 +215,7 @@ class Running:
 
     # --- requests --------------------------------------------------------------------------------
 
-    def answer(self, head: Head, body: bytes) -> tuple[Head, bytes]:
+    def answer(self, head: Head, body: bytes) -> tuple[dict[str, Any], bytes]:
         """Answer a request at the socket; errors are sent to the client."""
         asked = {name: value for name, value in head.items() if name != "do"}
         do = str(head.get("do"))
@@ -309,7 +309,7 @@ class Running:
             fix = "Wait until the token rests, or ask the server; see `posterity site status`."
             raise Refusal.of(found, expected, "order", fix)
         epoch, sequence, *_ = known.version
-        certificate = known.envelope.decode() if known is memory.certificate else None
+        certificate = known.text if known is memory.certificate else None
         about = {"epoch": list(epoch), "sequence": sequence, "by": known.site}
         return {**about, "certificate": certificate}, posterior_bytes(known.predicate)
 

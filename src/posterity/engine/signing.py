@@ -284,9 +284,6 @@ class Statement:
                 raise ValueError("another encoding of it")
             return statement
 
-    def signed(self, *keys: PrivateKey) -> Envelope:
-        """Return an envelope with the statement, signed with each of the keys."""
-        envelope = Envelope(self.to_bytes())
-        for key in keys:
-            envelope = envelope.signed(key)
-        return envelope
+    def signed(self, key: PrivateKey) -> Envelope:
+        """Return an envelope with the statement, signed with a key."""
+        return Envelope(self.to_bytes()).signed(key)

@@ -79,7 +79,7 @@ class Server(Conductor):
         run = dataclasses.replace(run, state=dataclasses.replace(state, epoch=epoch))
         begun = dataclasses.replace(without_questions(memory), parts={})
         after = self._onward(self._at(begun, Course(run, asked=memory.course.asked), sites))
-        entry = line("begun", epoch=list(epoch), sites=len(sites))
+        entry = line("begun", epoch=epoch, sites=len(sites))
         return self._made(memory, after, entry, erase=memory.course.is_begun)
 
     def _goes_without(self, step: Step) -> Step:

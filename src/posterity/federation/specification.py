@@ -10,6 +10,7 @@ import functools
 import importlib
 import importlib.metadata
 import inspect
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -219,7 +220,7 @@ def _perceptron(
     """Return a perceptron with tanh units, for the inputs of the first site that has any."""
     NATURAL.check(**{"model.width": width, "model.depth": depth, "model.outputs": outputs})
     x = next((own[0] for own in data.values() if isinstance(own, tuple)), np.zeros((0, 1)))
-    sizes = (int(np.prod(x.shape[1:])), *[width] * depth, outputs)
+    sizes = (math.prod(x.shape[1:]), *[width] * depth, outputs)
     return models.NeuralNetwork.of_layers(Layers.dense(*sizes, activation="tanh"), **options)
 
 
@@ -291,7 +292,7 @@ def _network(
         outputs = classes or (max(int(y.max()) + 1, 2) if known else 2)
     else:
         outputs = y.shape[1] if likelihood == "gaussian" and y.ndim == 2 else 1
-    sizes = (int(np.prod(x.shape[1:])), *options.get("hidden", HIDDEN_UNITS), outputs)
+    sizes = (math.prod(x.shape[1:]), *options.get("hidden", HIDDEN_UNITS), outputs)
     shape = {name: options[name] for name in ("activation",) if name in options}
     layers = build(functools.partial(Layers.dense, *sizes), shape, "model")
     if likelihood == "gaussian" and noise is None:
@@ -329,7 +330,7 @@ def _regression(
             found=f"prior.variance = {variance}",
             expected="that of a coefficient before any data, as 1.0 for columns of scale one",
         )
-    size = int(np.prod(x.shape[1:]))
+    size = math.prod(x.shape[1:])
     prior = Gaussian.from_standard(np.zeros(size), variance * np.eye(size))
     return build(MODELS[kind], options, "model"), prior
 

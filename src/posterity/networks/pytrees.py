@@ -223,9 +223,9 @@ def _ordered(
     if order is not None:
         if sorted(order) != sorted(part.path for part in parts):
             raise UsageError(
-                found=f"order={list(order)}", expected=f"{[part.path for part in parts]}, each once"
+                found=f"{order=}", expected=f"{[part.path for part in parts]}, each once"
             )
-        parts = sorted(parts, key=lambda part: list(order).index(part.path))
+        parts = sorted(parts, key=lambda part: order.index(part.path))
     else:
         parts = _numbered(parts)
     layouts = _layouts(parts, layout)

@@ -270,7 +270,7 @@ def _panel(estimates: Estimates, place: int, row: Row, effect: Effect | None) ->
             if pull is not None:
                 tip += f"; moves the estimate of all by {signed(pull[place])} standard deviations"
             tip += "" if nats is None else f"; adds {shown(nats)} nats to all numbers together"
-            strip = _strip(mine, low, high, round(4 + 6 * float(share) ** 0.5, 1), zero)
+            strip = _strip(mine, low, high, round(4 + 6 * share**0.5, 1), zero)
             cells = [tag("td", strip, class_="draw"), _interval(mine, scale)]
         head = tag("th", named(name), scope="row")
         lines.append(tag("tr", head, *cells, data_site=number, data_tip=tip))
@@ -285,8 +285,8 @@ def _panel(estimates: Estimates, place: int, row: Row, effect: Effect | None) ->
         _interval(row, scale),
         class_="fused",
         data_tip=f"all sites: {told(row)}",
-        data_low=float(low),
-        data_high=float(high),
+        data_low=low,
+        data_high=high,
         data_row=place,
         data_unit=scale.unit,
         data_decimals=scale.decimals,
@@ -313,7 +313,7 @@ def _ratio(row: Row, effect: Effect | None) -> str:
 
 def _table(estimates: Estimates, effects: Mapping[str, Effect]) -> Markup:
     whole = estimates.whole
-    percent = f"{100 * estimates.whole.level:g} % interval"
+    percent = f"{100 * whole.level:g} % interval"
     headers = ["Number", "Mean", "Standard deviation", percent, "As a ratio"]
     rows = []
     headers = headers if any(effect.ratio for effect in effects.values()) else headers[:-1]

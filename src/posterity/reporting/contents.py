@@ -66,7 +66,7 @@ def _student(student: Any, about: Inspection) -> dict[str, Any]:
         },
     }
     names = columns_of_student(student, about.provenance, about.path)
-    return {"student": facts, "inputs": list(names)}
+    return {"student": facts, "inputs": names}
 
 
 def _facts(about: Inspection) -> dict[str, Any]:

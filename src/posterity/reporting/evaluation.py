@@ -118,7 +118,7 @@ def _survival(
     rows = np.arange(0, len(whole.times), every)
     data = whole.part(rows)
     time, event, entry = data.times.T
-    grid = np.linspace(0.0, float(np.quantile(time, 0.95)), points + 1)[1:]
+    grid = np.linspace(0.0, np.quantile(time, 0.95), points + 1)[1:]
     labels = None if found.labels is None else found.labels[rows]
     parts, *_ = predictions(value, recipe, data, labels, level=level, times=grid.tolist())
     curves = np.stack([parts[f"survival_{at:.12g}"] for at in grid])
@@ -141,7 +141,7 @@ def _survival(
         columns = zip(grid.tolist(), mean.tolist(), seen.tolist(), strict=True)
         listing += [[name, shown(at, 3), shown(p, 3), shown(s, 3)] for at, p, s in columns]
     unit = recipe.unit.get(recipe.target)
-    across = Axis(f"time, {unit}" if unit else recipe.target, 0.0, float(grid[-1]))
+    across = Axis(f"time, {unit}" if unit else recipe.target, 0.0, grid[-1])
     drawing = chart("Survival", across, Axis("share without the event", 0.0, 1.0), series)
     numbers = table("Survival", ["Group", "Time", "Predicted", "Observed"], listing)
     caption = (

@@ -267,8 +267,7 @@ class _Page:
     def _files(self) -> Iterable[Markup]:
         rows = [
             [Path(about.path).name, about.kind, about.bytes, tag("code", about.digest)]
-            for about in (one.about for one in self.subjects.files)
-            if about is not None
+            for about in self.subjects.files
         ]
         if rows:
             yield table("Files", ["File", "Kind", "Bytes", "SHA-256"], rows)

@@ -132,12 +132,12 @@ class Subjects:
     notes: tuple[str, ...] = ()
 
     @property
-    def files(self) -> list[Source]:
-        """All sources that are files, without duplicates."""
+    def files(self) -> list[Inspection]:
+        """Inspections of all sources that are files, without duplicates."""
         parts = [*self.inputs, *self.main]  # a fusion made for the page has its first file's path
         parts += [part for receipt in self.receipts for part in receipt if part is not None]
-        files = [part for part in parts if part.about is not None]
-        return list({part.about.path: part for part in reversed(files) if part.about}.values())
+        files = (part.about for part in reversed(parts) if part.about is not None)
+        return list({about.path: about for about in files}.values())
 
 
 def subjects_of(sources: Iterable[object]) -> Subjects:

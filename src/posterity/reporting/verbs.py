@@ -61,7 +61,7 @@ def _plate(plate: Any, scale: Any) -> list[Markup]:
     for place, (site, labels) in enumerate(plate.matching.items()):
         margins = np.asarray(plate.margins[site], float)
         for local, fused in enumerate(labels):
-            listing.append([site, local, None if fused < 0 else int(fused), margins[local]])
+            listing.append([site, local, None if fused < 0 else fused, margins[local]])
         if place >= LAYOUT.cells:
             continue
         cells = []
@@ -76,7 +76,7 @@ def _plate(plate: Any, scale: Any) -> list[Markup]:
                 told += f"; the next best match is {shown(margin)} nats worse"
             cells.append(tag("td", numbers or "·", class_=kind.name.lower(), data_tip=told))
         rows.append(tag("tr", tag("th", site, scope="row"), *cells))
-    kinds = set(np.unique(kinds_of_cells).tolist())
+    kinds = set(kinds_of_cells.ravel())
     keys = {kind.name.lower(): text for kind, text in MEANING.items() if kind in kinds}
     caption = f"{count(len(plate.matching), 'site')}, {plate.components} fused components"
     if len(plate.matching) > LAYOUT.cells or plate.components > LAYOUT.cells:
@@ -99,7 +99,7 @@ def _plate(plate: Any, scale: Any) -> list[Markup]:
 
 def federation(source: Source) -> list[Markup]:
     """Return the changes of the posterior by visit, and the visits of each site."""
-    visits = list(source.visits)
+    visits = source.visits
     value = source.value
     parts = list[Markup]()
     if source.kind == "Run":
@@ -131,7 +131,7 @@ def _convergence(visits: Sequence[Any]) -> Markup:
         changes = [(n, v, v.residual**2 / 2) for n, v in enumerate(visits, 1) if v.residual]
         label = "left at the site, nats"
         what = "how much the site's factor still had to change, in nats"
-    known = [(float(n), v, nats) for n, v, nats in changes if math.isfinite(nats) and nats > 0]
+    known = [(n, v, nats) for n, v, nats in changes if math.isfinite(nats) and nats > 0]
     if not known:
         return paragraph(
             "The visits have no record of how far the posterior moved, for example because every "
@@ -141,9 +141,9 @@ def _convergence(visits: Sequence[Any]) -> Markup:
     known = known[::every]
     x = [n for n, *_ in known]
     y = [nats for *_, nats in known]
-    across = Axis("visit", 1.0, max(len(visits), 2.0) * 1.0, whole=True)
+    across = Axis("visit", 1, max(len(visits), 2), whole=True)
     up = Axis.around(label, y, log=True)
-    tips = [f"visit {n:.0f}, {v.site}: {shown(nats, 3)} nats" for n, v, nats in known]
+    tips = [f"visit {n}, {v.site}: {shown(nats, 3)} nats" for n, v, nats in known]
     trail = through(across, up, zip(x, y, strict=True))
     points = Series("Visits", x, y, tips=tips)
     drawing = chart(f"Convergence: {what}", across, up, [points], trail)
@@ -156,8 +156,8 @@ def _convergence(visits: Sequence[Any]) -> Markup:
 
 def pursuit(result: Any) -> list[Markup]:
     """Return the growth of a mixture, component by component."""
-    trace = list(result.trace)
-    numbers = [float(row.components) for row in trace]
+    trace = result.trace
+    numbers = [row.components for row in trace]
     elbo = [row.elbo for row in trace]
     tips = [
         f"{row.components} components: ELBO {shown(row.elbo)} ± {shown(row.standard_error, 2)} nats"
@@ -196,7 +196,7 @@ def distillation(result: Any) -> list[Markup]:
     trace = [row for row in result.trace if row.gap > 0]
     if not trace:
         return parts
-    steps = [float(row.step) for row in trace]
+    steps = [row.step for row in trace]
     gaps = [row.gap for row in trace]
     tips = [f"step {row.step:,}: {shown(row.gap, 3)} nats" for row in trace]
     across = Axis.around("steps of the student", steps, log=True)
@@ -271,7 +271,7 @@ def receipt(
         tone = "note good" if verification.passed else "note"
         pairs = verification.claims.items()
         claims = [(capital(text), "yes" if holds else "no") for text, holds in pairs]
-    unshown: list[str] = list(NOT_SHOWN)
+    unshown = [*NOT_SHOWN]
     if not value.exact:
         unshown.append("That the remaining factors do not depend on the records that left.")
     if value.refinement is not None:

@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from posterity.errors import StructureError, UsageError
 from posterity.families.names import names_of, some
 from posterity.federation import Run
@@ -138,10 +136,8 @@ def _same(one: Any, other: Any, rounding: float) -> bool:
     """Return whether two Gaussian factors are the same, relative to the largest of their precision
     and precision times mean.
     """
-    pairs = [
-        (np.asarray(getattr(one, name)), np.asarray(getattr(other, name)))
-        for name in ("precision", "precision_mean")
-    ]
+    names = ("precision", "precision_mean")
+    pairs = [(getattr(one, name), getattr(other, name)) for name in names]
     return all(abs(a - b).max() <= rounding * abs(b).max() for a, b in pairs)
 
 

@@ -168,10 +168,11 @@ def _number(node: Any) -> Any:
         value = ast.literal_eval(node)
     except (ValueError, TypeError):
         return None
-    several = value if isinstance(value, list | tuple) else [value]
-    if not all(type(one) in (int, float) for one in several):
+    several = isinstance(value, list | tuple)
+    numbers = value if several else [value]
+    if not all(type(one) in (int, float) for one in numbers):
         return None
-    return tuple(map(float, several)) if isinstance(value, list | tuple) else float(value)
+    return tuple(map(float, numbers)) if several else float(value)
 
 
 def _offset(formula: str, text: str, recipe: Recipe) -> dict[str, str]:

@@ -209,7 +209,7 @@ def log_predictive(
 
         with np.errstate(over="ignore"):
             return f.log_average(mean)
-    scale = float(recipe.scale.get(recipe.target or "", 1.0))
+    scale = recipe.scale.get(recipe.target or "", 1.0)
 
     def variance(deviation):
         return deviation**2 + (known or 0.0)

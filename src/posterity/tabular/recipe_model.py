@@ -201,8 +201,8 @@ def in_own_unit(recipe: Recipe, parts: Mapping[str, np.ndarray]) -> dict[str, np
     if recipe.model != "linear":
         return dict(parts)
     target = recipe.target or ""
-    scale = float(recipe.scale.get(target, 1.0))
-    center = float(recipe.center.get(target, 0.0))
+    scale = recipe.scale.get(target, 1.0)
+    center = recipe.center.get(target, 0.0)
     moved = {k: center + scale * parts[k] for k in PLACES if k in parts}
     return {**parts, **moved, **{k: scale**2 * parts[k] for k in VARIANCES if k in parts}}
 
@@ -222,7 +222,7 @@ def called(
         one = called(predict, np.zeros((1, *x.shape[1:])))
         return {name: own[:0] for name, own in one.items()}
     parts: dict[str, list[Any]] = {}
-    rows = max(inputs // max(int(np.prod(x.shape[1:])), 1), 1)
+    rows = max(inputs // max(math.prod(x.shape[1:]), 1), 1)
     for start in range(0, len(x), rows):
         prediction = predict(x[start : start + rows])
         for name in PARTS:

@@ -186,10 +186,10 @@ def mixture(draws: Standard, labels: Sequence[str], components: int | None, most
         return -2 * effective * one[1].mean() + one[2] * np.log(effective)
 
     model, _, parameters = min(tried, key=cost)
-    mean = np.asarray(model.means_) @ root.T
-    covariance = root @ np.asarray(model.covariances_) @ root.T
+    mean = model.means_ @ root.T
+    covariance = root @ model.covariances_ @ root.T
     spread = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
-    weights = np.asarray(model.weights_)
+    weights = model.weights_
     scaled = covariance * np.outer(draws.scale, draws.scale)
     whole = Gaussian.from_standard(draws.centre + mean * draws.scale, scaled)
     gap = (draws.units[..., None, :] - mean) / spread

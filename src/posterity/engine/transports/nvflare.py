@@ -16,13 +16,14 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from posterity.engine.refusal import reading
 from posterity.engine.transports.unix import SERVER, Client, agent_here, no_agent
-from posterity.errors import ArtifactError, MissingExtraError, PosterityError
+from posterity.errors import MissingExtraError, PosterityError
 
 try:
     from nvflare.apis.fl_constant import FLContextKey  # pyright: ignore[reportMissingImports]
@@ -185,7 +186,7 @@ def allow(kit: Path) -> None:
     """
     own = kit / "local" / "resources.json"
     default = kit / "local" / "resources.json.default"
-    with _of_kit(kit):
+    with _reading(kit):
         resources = json.loads((own if own.is_file() else default).read_text())
         allowed = resources["class_allow_list"]
         resources["class_allow_list"] = allowed + [p for p in ALLOWED if p not in allowed]
@@ -209,7 +210,7 @@ def submit(
     event. Raises an ArtifactError if the folder is no such kit.
     """
     until = until or threading.Event()
-    with _of_kit(kit):
+    with _reading(kit):
         user = json.loads((kit / "startup" / "fed_admin.json").read_text())["admin"]["username"]
     while not until.is_set():
         session = None
@@ -287,12 +288,8 @@ def _there(session: Session, age: float = 30.0) -> frozenset[str]:
     return frozenset(each.name for each in clients if (each.last_connect_time or 0) > since)
 
 
-@contextlib.contextmanager
-def _of_kit(kit: Path) -> Iterator[None]:
-    """Raise an ArtifactError if what is done inside needs a file that the kit lacks."""
-    try:
-        yield
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        found = f"files of '{kit}' that cannot be read ({type(error).__name__}: {error})"
-        expected = "a folder that `nvflare provision` made"
-        raise ArtifactError(found=found, expected=expected) from error
+def _reading(kit: Path) -> contextlib.AbstractContextManager[None]:
+    """Return a context that raises an ArtifactError if what is done inside needs a file that the
+    kit lacks.
+    """
+    return reading(f"files of '{kit}'", "a folder that `nvflare provision` made", fix="")

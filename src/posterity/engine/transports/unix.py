@@ -21,6 +21,7 @@ from typing import Any, Self
 from posterity import errors
 from posterity.engine.refusal import Refusal, reading
 from posterity.errors import PosterityError, SiteError, UsageError
+from posterity.runtime.files import writing
 
 Head = Mapping[str, Any]
 Answer = Callable[[Head, bytes], tuple[Head, bytes]]
@@ -98,11 +99,10 @@ def as_error(error: Exception) -> dict[str, Any]:
     return {"error": {**sentences, "kind": type(error).__name__}}
 
 
-def of_error(head: Any) -> PosterityError:
+def of_error(head: Mapping[str, str]) -> PosterityError:
     """Return the error in a head by :func:`as_error`; a SiteError if its kind is unknown."""
-    head = head if isinstance(head, dict) else {}
-    sentences: Any = {name: str(head.get(name, "?")) for name in ("found", "expected", "fix")}
-    kind: Any = {**vars(errors), "Refusal": Refusal}.get(str(head.get("kind")))
+    sentences: Any = {name: head[name] for name in ("found", "expected", "fix")}
+    kind: Any = {**vars(errors), "Refusal": Refusal}.get(head["kind"])
     known = isinstance(kind, type) and issubclass(kind, PosterityError)
     return (kind if known else SiteError)(**sentences)
 
@@ -138,18 +138,13 @@ class Server(socketserver.ThreadingUnixStreamServer):
         self.idle = idle
         self._connections = set[socket.socket]()
         new = self.path.with_name(f".{self.path.name}")  # moved into place once it listens
-        try:
+        with writing(self.path):
             new.unlink(missing_ok=True)
             with _address(new) as address:
                 super().__init__(address, _Handler)
             new.chmod(0o600)
             os.replace(new, self.path)
             self._inode = self.path.stat().st_ino
-        except OSError as error:
-            raise UsageError(
-                found=f"socket '{path}', which cannot be made ({error.strerror or error})",
-                expected="a folder in which sockets can be made",
-            ) from error
 
     def __enter__(self) -> Self:
         threading.Thread(target=self.serve_forever, args=(0.1,), daemon=True).start()
@@ -306,12 +301,9 @@ class Client(contextlib.AbstractContextManager["Client"]):
         head, body = self.ask("collect", wait=wait, **options)
         letters = []
         start = 0
-        try:
-            for receiver, length in head["letters"]:
-                letters.append((str(receiver), body[start : start + length]))
-                start += length
-        except (KeyError, TypeError, ValueError) as error:
-            raise of_error(None) from error
+        for receiver, length in head["letters"]:
+            letters.append((receiver, body[start : start + length]))
+            start += length
         return letters
 
     def close(self) -> None:

@@ -76,7 +76,7 @@ class Summary:
         for table in self.tables:
             if count <= 0:
                 return
-            yield from rows_of(table, self.level, 0, count)
+            yield from rows_of(table, self.level, count)
             count -= table.size
 
 
@@ -125,7 +125,7 @@ def summarise(posterior: object, level: Any = 0.9) -> Summary:
             proper=bool(np.all(law.is_proper())),
             tables=tables_of(posterior, law.tables(known)),
             components=tuple(components_of(law, known)),
-            layers=tuple(layers_of(law, known, float(level))),
+            layers=tuple(layers_of(law, known, level)),
             sites=()
             if ledger is None
             else tuple(sites_of(given if takes_long(ledger) else ledger)),

@@ -68,13 +68,12 @@ class Influence(NamedTuple):
     label = Row.label
 
 
-def rows_of(table: Table, level: float, start: int = 0, stop: int | None = None) -> Iterator[Row]:
-    """Yield rows ``start`` to ``stop`` of a table; quantiles are computed for these alone."""
-    stop = table.size if stop is None else min(stop, table.size)
+def rows_of(table: Table, level: float, count: int) -> Iterator[Row]:
+    """Yield the first ``count`` rows of a table; quantiles are computed for these alone."""
     with np.errstate(all="ignore"):
-        some = table.law.reshaped((table.size,)).picked(slice(start, stop))
+        some = table.law.reshaped((table.size,)).picked(slice(count))
         columns = [some.mean, some.sd, *some.interval(level)]
-    for index, values in enumerate(zip(*(c.tolist() for c in columns), strict=True), start):
+    for index, values in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
         member, name = table.labels(index)
         yield Row(table.block, member, table.quantity, name, *values)
 

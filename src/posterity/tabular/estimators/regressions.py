@@ -170,7 +170,7 @@ class FederatedRegression(OfSites):
     @property
     def coef_(self) -> np.ndarray:
         """Posterior means of the columns' coefficients, (d,)."""
-        return np.asarray(self.posterior_.mean)[int(self.fit_intercept) :]
+        return self.posterior_.mean[int(self.fit_intercept) :]
 
     @property
     def intercept_(self) -> Any:
