@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from cli.commands import call, contents, document, fail, refuse
+from cli.commands import call, contents, document, fail, refuse, succeed
 from cli.configurations import CONJUGATE, COUNTS, LOGISTIC, NETWORK
 
 import posterity
@@ -61,6 +61,21 @@ def test_what_has_converged_leaves_no_checkpoint(folder):
     Path("gossip.toml").write_text(CONJUGATE.replace("steps = 30\n", ""))
     assert document("federate", "gossip.toml")["status"]["state"] == "converged"
     assert not Path("shared.safetensors.checkpoint").exists()
+
+
+def test_a_linear_model_of_sites_that_contradict_is_doubted_as_fuse_does(tmp_path, monkeypatch):
+    """Its factors are normal, though they are not independent where the noise is estimated."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for site, slope in zip("abc", (1.0, 1.0, 1.8), strict=True):
+        x = rng.normal(size=100)
+        y = slope * x + rng.normal(size=100)
+        rows = [f"{one},{two}" for one, two in zip(x, y, strict=True)]
+        Path(f"{site}.csv").write_text("\n".join(["x,y", *rows]))
+    line = "federate a.csv b.csv c.csv --target y --model linear --intercept -o f.safetensors"
+    found = "site 'c' contradicts the others: x is"
+    assert any(found in note for note in document(*line.split())["notes"])
+    assert found in " ".join(succeed("show", "f.safetensors").stdout.split())
 
 
 @pytest.mark.slow

@@ -52,6 +52,30 @@ def test_a_receipt_has_names_as_they_are_but_for_what_could_mislead(folder, name
     assert f"factors of {said} were" in html.unescape(page)
 
 
+def test_options_of_tables_are_those_of_the_federation_that_refines(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for site in "abc":
+        x = rng.normal(size=80)
+        ill = rng.random(80) < 1 / (1 + np.exp(-x))
+        cells = np.where(rng.random(80) < 0.1, "-9", x)
+        lines = [f"{one},{int(y)}" for one, y in zip(cells, ill, strict=True)]
+        Path(f"{site}.csv").write_text("\n".join(["x,ill", *lines]))
+    told = ("--missing", "-9", "--drop-missing")
+    document("federate", "a.csv", "b.csv", "c.csv", "--target", "ill", "--model", "logistic", *told,
+             "-o", "all.safetensors")  # fmt: skip
+    sites = '[sites]\na = "a.csv"\nb = "b.csv"\n[data]\nlike = "all.safetensors"\n'
+    Path("by_flags.toml").write_text(sites)
+    Path("by_file.toml").write_text(f'{sites}missing = ["-9"]\ndrop_missing = true\n')
+    line = ("forget", "all.safetensors", "--site", "c", "--receipt")
+    document(*line, "1.json", "--config", "by_flags.toml", *told, "-o", "1.safetensors")
+    document(*line, "2.json", "--config", "by_file.toml", "-o", "2.safetensors")
+    assert posterity.load("1.safetensors") == posterity.load("2.safetensors")
+    for alone, other in (("--missing -9", "--config"), ("--data a.csv", "--record")):
+        error = fail(2, *line, "3.json", *alone.split(), "-o", "3.safetensors")
+        assert alone.split()[0] in error["found"] and other in error["found"]
+
+
 CONFIG = ("--config", "logistic.toml")
 
 

@@ -193,6 +193,24 @@ def test_a_forgotten_conversion_is_noticed(model):
         assert all(word in note for word in ("'ldl'", "--convert ldl=FACTOR", "about 3"))
 
 
+def test_a_column_that_varies_little_is_doubted_in_units_that_are_near():
+    """Centimetres and inches; °C and °F, of which no factor makes the other; a year and an age."""
+    rng = np.random.default_rng(0)
+    height = rng.normal(170, 9, 100)
+    warm = rng.normal(37, 0.7, 100)
+    age = rng.normal(60, 10, 100)
+    target = rng.normal(size=100)
+    put("a.csv", {"height": height, "warm": warm, "age": age, "y": target})
+    other = {"height": height / 2.54, "warm": 32 + 1.8 * warm, "age": 2020 - age, "y": target}
+    put("b.csv", other)
+    flags = "--model linear --target y --noise-variance 1 --intercept"
+    notes = document(*f"federate a=a.csv b=b.csv {flags} -o f.safetensors".split())["notes"]
+    doubts = [note for note in notes if "is the unit the same?" in note]
+    assert [note.split("'")[1] for note in doubts] == ["age", "height", "warm"]
+    assert ["--convert height=FACTOR, which is about 2.5" in note for note in doubts] == [0, 1, 0]
+    assert ["--convert" in note for note in doubts] == [0, 1, 0]
+
+
 def test_no_unit_is_doubted_of_a_few_records_or_of_an_indicator():
     """Standard normals in 14 sites of 5, whose means differ by any factor, and a column of 0 and 1
     that is constant at a site and in the table of predict; factors of 100 and 1000 are noticed.

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from posterity.artifact import digest
 from posterity.artifact.aligned import names_in
@@ -70,6 +71,11 @@ def forget(settings: Settings) -> Data:
         return _withdrawn(settings, path, sites)
     if settings["sweeps"] is not None and settings["config"] is None:
         raise incomplete(f"--sweeps {settings['sweeps']}", "--config FILE")
+    if settings["data.file"] is not None:
+        raise incomplete(settings.flag("data.file"), "--record NAME=VALUE")
+    of_table = [settings.flag(place) for place in _reading(settings)]
+    if of_table and settings["config"] is None:
+        raise incomplete(of_table[0], "--record NAME=VALUE or --config FILE")
     ledger, about = files.read_ledger(path)
     ledger.forget(*sites)  # a site that is not there is told before an option that is not
     receipt = Path(settings.need("output.receipt"))
@@ -135,6 +141,11 @@ def _withdrawn(settings: Settings, path: Path, sites: tuple[str, ...]) -> Data:
     }
 
 
+def _reading(settings: Settings) -> dict[str, Any]:
+    """Return the options that say how tables are read."""
+    return {place: value for place, value in settings.values.items() if place.startswith("data.")}
+
+
 def _check_new(receipt: Path, sites: tuple[str, ...], before: Ledger) -> None:
     """Raise a UsageError if a receipt exists, unless it is for this same request."""
     with contextlib.suppress(ArtifactError):
@@ -161,9 +172,10 @@ def _refined(
     federation = read("federate", {}, Path(settings["config"]))
     settings.check_outputs(*federation.inputs)
     names = names_in(before)
-    if SPREAD in names and "model.personal" not in federation.values:
-        values = {**federation.values, "model.personal": [*names[SPREAD]]}
-        federation = dataclasses.replace(federation, values=values)
+    values = {**federation.values, **_reading(settings)}
+    if SPREAD in names:
+        values.setdefault("model.personal", [*names[SPREAD]])
+    federation = dataclasses.replace(federation, values=values)
     with federation.named():
         job = federation_of(federation, names, (*sites, *before.forgotten))
     check_model(provenance, job.record)

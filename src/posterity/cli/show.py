@@ -93,7 +93,7 @@ def show(settings: Settings) -> Data:
     recipe = recipe_in(about.provenance)
     ratios = [*ratios_of(recipe, shown.first(shown.size), level)] if settings["ratios"] else None
     facts = sites_in(about.provenance)
-    doubts = doubts_of(posterior, facts) if ledger and summary.proper else ()
+    doubts = doubts_of(posterior, facts, recipe=recipe) if ledger and summary.proper else ()
     data = {
         "path": about.path,
         "kind": about.kind,

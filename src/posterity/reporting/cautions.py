@@ -50,7 +50,7 @@ def notes_of_federation(
         return
     sd = np.sqrt(posterior.marginal_variance)
     yield from notes_of_prior(posterior.names, posterior.mean, sd, ledger.prior)
-    yield from doubts_of(ledger, facts, "federate")
+    yield from doubts_of(ledger, facts, "federate", recipe=recipe)
 
 
 def doubts_of(
@@ -58,6 +58,7 @@ def doubts_of(
     facts: Mapping[str, Mapping[str, Any]],
     verb: str = "",
     *,
+    recipe: Recipe | None = None,
     dependent: float = 1e-9,
 ) -> Iterator[str]:
     """Yield what :func:`posterity.fuse` doubts about sites that differ: the site whose Gaussian
@@ -68,6 +69,7 @@ def doubts_of(
         ledger: ledger of the sites; nothing is said of other families.
         facts: facts about the sites' records, which say whose factors are not informative.
         verb: verb that the advice names; by default ``fuse``, for dependent factors ``federate``.
+        recipe: recipe of the sites' tables; factors of a linear model are always normal.
         dependent: level for factors that were refined together and need not be normal, that of six
             standard deviations: what is likelier may be no difference. Of diagonal ones nothing is
             said.
@@ -87,7 +89,8 @@ def doubts_of(
     proper = {site: law for site, law in laws.items() if np.all(law.is_proper())}
     if len(proper) > 1:
         block = Block.of_sites("", [*proper], [*proper.values()], [prior] * len(proper))
-        level = LEVEL if independent else dependent
+        normal = recipe is not None and recipe.model == "linear" and not recipe.robust
+        level = LEVEL if independent or normal else dependent
         verb = verb or ("fuse" if independent else "federate")
         with np.errstate(all="ignore"):
             yield from map(str, different(Groups(block, None), prior.names, level, verb))

@@ -209,7 +209,7 @@ class _Page:
         doubts = [*getattr(value, "warnings", ())]
         checked = hasattr(value, "warnings") and population is None
         if not checked and isinstance(posterior, Ledger) and summary.proper:
-            doubts += doubts_of(posterior, records)
+            doubts += doubts_of(posterior, records, recipe=recipe)
         self.short += [f"{capital(doubt)}." for doubt in doubts]
         if population is not None:
             self.short += in_words(population)

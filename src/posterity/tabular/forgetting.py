@@ -75,8 +75,9 @@ def without_records(
         raise UsageError(
             found=f"table '{table}', which is not what the factor of site {site!r} was fitted to",
             expected="the table of the records that it is of, without those that left before",
-            fix="Check --site and the table; delete from a copy of it the records that left "
-            "before, or take several out of the first ledger at once (--record NAME=A,B).",
+            fix="Check --site, the table, and how it is read (--missing, --convert, --category); "
+            "delete from a copy of it the records that left before, or take several out of the "
+            "first ledger at once (--record NAME=A,B).",
         )
     made = fitted(stay)
     facts = known | sites_in(made.provenance)

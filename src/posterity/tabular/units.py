@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import fdtrc
+from scipy.special import fdtrc, stdtr
 
 from posterity.families.names import names_of
 from posterity.ledger import Ledger
@@ -31,15 +31,18 @@ def suspicious(
     known: Mapping[str, Mapping[str, Any]] | None = None,
     *,
     factor: float = 3.0,
+    apart: float = 8.0,
     chance: float = 1e-3,
 ) -> list[str]:
     """Return lines on columns that seem to have another unit at one site.
 
     Another unit multiplies a column's mean and its deviation by one number. So units seem to differ
     where both differ between two sites in one direction by ``factor`` or more, and less from each
-    other; where means may be zero, as of centred columns, deviations decide alone. The precision of
-    a regression's factor, ``Σ w x xᵀ``, has the weighted moments of all columns relative to those
-    that add up to ones. Indicators, whose values are 0 and 1, have no unit.
+    other; where means may be zero, as of centred columns, deviations decide alone. Or means are
+    ``apart``, as inches and centimetres, or °F and °C, of columns that vary little.
+
+    The precision of a regression's factor, ``Σ w x xᵀ``, has the weighted moments of all columns
+    relative to those that add up to ones. Indicators, whose values are 0 and 1, have no unit.
 
     Args:
         values: ledgers of Gaussian factors by name; other values are ignored.
@@ -47,6 +50,8 @@ def suspicious(
         table: new records to compare: a name, the names of columns, and ``x`` (n, columns).
         known: summaries of sites by name; those without ``records`` count as large.
         factor: least ratio that counts; sites in one unit often differ by two.
+        apart: least number of the larger deviation between means that counts; children and adults
+            are five apart.
         chance: probability that sites of normal records in the same units give any such line.
     """
     columns = _measured(common)
@@ -80,15 +85,22 @@ def suspicious(
         means = np.where(vague[:, place] & vague[usual, place], ratios, means)
         for k, ratio in enumerate(ratios):
             low, high = sorted([ratio, means[k]])
+            both = counts[k], counts[usual]
             scaled = (low >= factor or high <= 1 / factor) and high < factor * low
-            if scaled and _by_chance(ratio, counts[k], counts[usual]) < rare:
+            scaled = scaled and _by_chance(ratio, *both) < rare
+            pair = [k, usual]
+            gap = np.ptp(mean[pair, place]) / sd[pair, place].max()
+            shift = 2 * stdtr(max(min(both) - 1, 1), -gap * np.sqrt(min(both) / 2))
+            if scaled or (gap > apart and shift < rare):
                 column = columns[place]
-                lines.append(
+                line = (
                     f"{column!r} is {mean[k, place]:.3g} ± {sd[k, place]:.2g} at {sites[k]!r} and "
                     f"{mean[usual, place]:.3g} ± {sd[usual, place]:.2g} at {sites[usual]!r}: is "
-                    f"the unit the same? If not, convert the table of {sites[k]!r}: --convert "
-                    f"{column}=FACTOR, which is about {1 / means[k]:.2g}"
+                    f"the unit the same? If not, convert the table of {sites[k]!r}"
                 )
+                if scaled or _by_chance(ratio / means[k], *both) >= rare:  # one factor makes both
+                    line += f": --convert {column}=FACTOR, which is about {1 / means[k]:.2g}"
+                lines.append(line)
     return lines
 
 
