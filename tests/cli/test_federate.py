@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from cli.commands import call, contents, document, fail, refuse, succeed
+from cli.commands import call, contents, document, fail, refuse
 from cli.configurations import CONJUGATE, COUNTS, LOGISTIC, NETWORK
 
 import posterity
@@ -75,7 +75,7 @@ def test_a_linear_model_of_sites_that_contradict_is_doubted_as_fuse_does(tmp_pat
     line = "federate a.csv b.csv c.csv --target y --model linear --intercept -o f.safetensors"
     found = "site 'c' contradicts the others: x is"
     assert any(found in note for note in document(*line.split())["notes"])
-    assert found in " ".join(succeed("show", "f.safetensors").stdout.split())
+    assert any(found in line for line in document("show", "f.safetensors")["warnings"])
 
 
 @pytest.mark.slow
