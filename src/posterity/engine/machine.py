@@ -64,15 +64,14 @@ class Machine(Member):
         """Answer a token. One that is void, or was answered, is acknowledged and not sent on."""
         memory = memory.heard(token.epoch[0])
         memory = memory.saw(str(token.sender), token.epoch, token.sequence - 1)
-        own = memory.own
         if self.name in memory.gone:
             raise forbidden("a token at a site that was forgotten", "tombstone")
         reason: Reason | None = None
         if memory.gone - gone:
             reason = "tombstone"
-        elif token.epoch < own.epoch:  # which ended, perhaps before this site took part
+        elif self._is_fenced(memory, token):
             reason = "epoch"
-        elif token.epoch == own.epoch and token.sequence <= own.answered:
+        elif self._is_answered(memory, token):
             reason = "replay"
         elif self._seal_in(token) != self._seal_of(memory, token):
             reason = "rollback"
@@ -80,7 +79,7 @@ class Machine(Member):
             self._check_whole(memory, token)
             return self._answer(memory, token), Acknowledgement(digest)
         # If no token of a newer epoch has been seen, there may be none: its sender begins one.
-        void = reason == "epoch" and not own.epoch[1]
+        void = reason == "epoch" and not memory.own.epoch[1]
         place = f"epoch {token.epoch}, sequence {token.sequence}"
         refusal = forbidden(f"a token of {place}", reason)
         step = refused(memory, refusal, token.digest)
@@ -100,6 +99,14 @@ class Machine(Member):
         if own.epoch != token.epoch or own.answered < 0:
             return UNSEALED
         return own.answered, memory.seal
+
+    def _is_fenced(self, memory: Memory, token: Token) -> bool:
+        """Return whether the token's epoch ended, perhaps before this site took part."""
+        return token.epoch < memory.own.epoch
+
+    def _is_answered(self, memory: Memory, token: Token) -> bool:
+        own = memory.own
+        return token.epoch == own.epoch and token.sequence <= own.answered
 
     def _check_whole(self, memory: Memory, token: Token) -> None:
         """Check that a token lacks nothing that was in it; a Refusal if it does.
