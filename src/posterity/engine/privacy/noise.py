@@ -23,10 +23,9 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import brentq
 from scipy.special import ndtri
 
-from posterity.adapters.shared import library
 from posterity.arguments import BETWEEN, COUNT, NOT_NEGATIVE, POSITIVE, check_shape, one_of
 from posterity.arrays.typing import ArrayLike
-from posterity.errors import ParameterError, UsageError
+from posterity.errors import MissingExtraError, ParameterError, UsageError
 from posterity.families import ExponentialFamily, at_rest
 from posterity.families.checks import check_finite, check_proper
 from posterity.families.coordinates import POSITIVE_DEFINITE
@@ -127,8 +126,7 @@ class GaussianMechanism:
         COUNT.check(releases=releases)
         if not self.noise:
             return math.inf
-        modules = ("dp_accounting.pld", "dp_accounting.rdp")
-        accounting = library(*modules, extra="privacy", package="dp-accounting")
+        accounting = _accounting()
         noise = self.noise / math.sqrt(releases)
         sharp = noise >= LEAST_SHARP
         accountant = (accounting.pld.PLDAccountant if sharp else accounting.rdp.RdpAccountant)()
@@ -260,6 +258,16 @@ def _raised(prior: Any, factor: Any) -> Any:
             leaf = np.maximum(leaf, 0.0)
         made[name] = leaf
     return type(factor)(**made)
+
+
+def _accounting() -> Any:
+    try:
+        import dp_accounting  # pyright: ignore[reportMissingImports]
+        import dp_accounting.pld  # pyright: ignore[reportMissingImports]
+        import dp_accounting.rdp  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise MissingExtraError.of("dp-accounting", "privacy") from error
+    return dp_accounting
 
 
 def _normal(size: int, rng: np.random.Generator | None) -> np.ndarray:
