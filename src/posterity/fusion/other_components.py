@@ -33,7 +33,7 @@ def strangers(groups: Groups, level: float) -> Iterator[Doubt]:
     strange = evidence[at] > (-np.log(level) if own[at] else AMBIGUOUS)
     if not own.any() and (strange or sites > 2):
         yield doubt(Kind.APART, place=block.place)
-    elif strange:
+    elif strange and sites > 2:  # of two, either is as strange
         rest = (own.sum() - own[at]) / (number.sum() - number[at])
         facts: Any = {"count": int(own[at]), "size": int(number[at]), "share": rest}
         yield doubt(Kind.STRANGER, float(evidence[at]), block.names[at], place=block.place, **facts)
