@@ -11,7 +11,7 @@ import scipy
 from posterity.families import DiagonalGaussian, Gaussian, Product
 from posterity.federation import federate
 from posterity.inference import LocalUpdate
-from posterity.models import FunctionModel, GammaRegression, PoissonRegression
+from posterity.models import FunctionModel, GammaRegression, LogisticRegression, PoissonRegression
 
 NODES, CHANCES = np.polynomial.hermite_e.hermegauss(40)
 CHANCES = CHANCES / CHANCES.sum()
@@ -138,6 +138,20 @@ def test_raw_columns_of_a_regression_end_where_newton_s_step_is_nothing():
     assert run.status.converged and run.state.step < 5
     assert (q.precision * step**2).sum() / 2 < 1e-3
     assert np.allclose(q.precision, ratio @ x**2 + 1e-4, rtol=1e-6)
+
+
+@pytest.mark.parametrize("variance", [6.0, 40.0])
+def test_a_first_step_that_is_far_too_long_is_shortened(variance):
+    """Of few records of columns a thousand deviations from zero, at a twentieth it first gains."""
+    rng = np.random.default_rng(0)
+    data = {}
+    for site in "abcde":
+        z = rng.normal(size=(12, 7))
+        x = np.c_[np.ones(12), -1000 + z]
+        data[site] = x, (rng.random(12) < scipy.special.expit(z.sum(1))).astype(float)
+    prior = DiagonalGaussian.from_standard(np.zeros(8), np.full(8, variance))
+    run = federate(data, LogisticRegression(), prior)
+    assert run.status.converged and run.state.step < 5
 
 
 def test_counts_that_are_all_zero_converge_under_a_wide_prior():

@@ -129,7 +129,7 @@ class Descent:
         self.rule = Rule(shortest=effort.shortest)
         self.looks = 0
         self.spent = 0.0
-        self.plain = False
+        self.plain = not self.joint
         self.pairs: list[_Pair] = []
 
     def end(self, tolerance: float) -> Descended:
@@ -157,12 +157,16 @@ class Descent:
                 best = self.point(there.at)
             return Search.of(best)
         rate = min(after.rate, search.rate * self.secant(best.at, pair))
-        if self.plain and not (self.pairs and (after.done or rate < self.effort.shorter)):
-            return after._replace(rate=rate, done=after.done | (rate < self.effort.shortest))
-        # First Newton's step is given up for good, then what earlier steps tell of the curvature.
-        self.pairs = self.pairs if not self.plain else []
-        self.plain = True
-        return Search.of(self.point(best.at))
+        if not self.plain:  # Newton's step is given up for good once another promises more
+            self.plain = True
+            other = self.point(best.at)
+            if after.done or rate * best.squared < other.squared:
+                return Search.of(other)
+            self.plain = False
+        elif self.pairs and (after.done or rate < self.effort.shorter):
+            self.pairs = []
+            return Search.of(self.point(best.at))
+        return after._replace(rate=rate, done=after.done | (rate < self.effort.shortest))
 
     def first(self) -> Point:
         """Return the state where the steps begin. If that is so wide that log likelihoods have no
