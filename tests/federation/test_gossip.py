@@ -92,6 +92,7 @@ def test_a_site_leaves_when_the_token_reaches_it():
     assert visits[0] == "forgotten"
     assert set(visits[1:]) == {"relayed"}
     assert identical(path.posterior, walked(12).forget("oak").posterior)
+    assert "oak" not in leaving.converge().ledger.sites
 
 
 # --- several tokens ----------------------------------------------------------------------------

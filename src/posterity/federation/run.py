@@ -138,7 +138,8 @@ class Run(Position):
     ) -> "Run":
         """Return the run at convergence, or after ``steps`` more steps of its schedule.
         ``tolerance`` is in nats, by default the run's; ``steps`` are by default those of a hundred
-        rounds. The run ends early if rounds diverge. Errors are those of ``advance``.
+        rounds. The run ends early if rounds diverge, unless a site waits for the visit at which it
+        is forgotten. Errors are those of ``advance``.
         """
         POSITIVE.or_none().check(tolerance=tolerance)
         NATURAL.or_none().check(steps=steps)

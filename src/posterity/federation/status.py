@@ -136,8 +136,10 @@ def _looked_at_twice(run: Position, status: Status) -> Status:
 def is_final(run: Any) -> bool:
     """Return whether further rounds are useless: the status is final, or changes grow. It is not
     asked for while the next round of several sites is likely to move the posterior by more than is
-    allowed, unless by noise.
+    allowed, unless by noise, or while a site waits for the visit at which it is forgotten.
     """
+    if run.state.leaving:
+        return False
     several = len(run.contributing) > 1 and not (run.agreement.update.noisy or run.exact)
     moves = several and run.ahead > run.allowed
     if math.isinf(run.moved) or (moves and not run.grows):
