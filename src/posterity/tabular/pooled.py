@@ -1,5 +1,6 @@
 """Coefficients of one site from a file of all, which differ around a population or by site."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ from posterity.inference.random_effects import RandomEffects
 from posterity.ledger import Ledger
 from posterity.models.personal import SPREADS
 from posterity.tabular.multicentre import differing
-from posterity.tabular.options import COUNTS, INTERCEPT, USUAL_SD
+from posterity.tabular.options import COUNTS, INTERCEPT, PRIOR_SD, USUAL_SD
 from posterity.tabular.predict import covariance_of, gaussians, log_predictive, predict, spread_in
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.recipe_model import RecipeModel
@@ -73,19 +74,28 @@ def _coefficients_of(law: Any) -> Gaussian | None:
 
 def spreads_of(personal: Any, recipe: Recipe, names: Sequence[str]) -> Any:
     """Return the argument ``personal`` of :func:`posterity.federate`, with the prior median of the
-    spread of an intercept, or log hazard, whose prior deviation is the default's.
+    spread of coefficients whose prior deviation is a wide default: of an intercept or log hazard,
+    and of every coefficient of a linear model.
 
-    It is that of other coefficients: an intercept's prior is wide since it is the predictor where
-    all columns are 0, not since sites differ more in it.
+    It is that of other coefficients with a link, for a linear model in standard deviations of the
+    noise: such a prior is wide since the intercept is the predictor where all columns are 0, or
+    since the target may have any unit, not since sites differ more in it.
     """
     sd = recipe.prior_sd
     chosen = differing(personal, names)
-    ones = (INTERCEPT, *recipe.baseline)
-    wide = [name for name in chosen if name in ones and sd.get(name) == USUAL_SD[INTERCEPT]]
-    if isinstance(personal, Mapping) or recipe.prior is not None or not wide:
-        return personal
     others = sd.get("", 1.0)
-    usual = {name: sd.get(name, others) for name in chosen} | dict.fromkeys(wide, USUAL_SD[""])
+    noise = spread_in(recipe, None)
+    unit = 1.0
+    if recipe.model == "linear":
+        wide = [name for name in chosen if sd.get(name, others) == PRIOR_SD["linear"][""]]
+        unit = math.nan if noise is None else math.sqrt(noise)
+    else:
+        ones = (INTERCEPT, *recipe.baseline)
+        wide = [name for name in chosen if name in ones and sd.get(name) == USUAL_SD[INTERCEPT]]
+    if isinstance(personal, Mapping) or recipe.prior is not None or not (wide and unit > 0):
+        return personal
+    usual = {name: sd.get(name, others) for name in chosen}
+    usual |= dict.fromkeys(wide, USUAL_SD[""] * unit)
     return {name: SPREADS.typical * own for name, own in usual.items()}
 
 
