@@ -22,8 +22,8 @@ RELIABLE = 0.7  # Shape of the weights' tail below which means converge at a use
 class Weighted:
     """Draws ``z`` (n, ...) and their weights (n,), which sum to one. ``shape`` is that of the
     generalised Pareto distribution of the largest weights. From 0.7 on, neither means of weighted
-    draws nor ``effective``, the relative effective sample size, are reliable. None of these detects
-    a mode that the mixture misses.
+    draws nor ``effective``, the relative effective sample size, are reliable. All are of draws
+    from the mixture: a mode or a tail in which it has none is in no weight, and not detected.
     """
 
     z: Any
@@ -37,7 +37,9 @@ class Weighted:
 
     @property
     def reliable(self) -> bool:
-        """True if means of the weighted draws are reliable (``shape < 0.7``)."""
+        """True if means of the weighted draws are reliable (``shape < 0.7``) where the mixture is;
+        of the target only if it covers that, of which the status of the pursuit tells.
+        """
         return self.shape < RELIABLE
 
     def mean(self) -> Any:
