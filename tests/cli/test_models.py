@@ -184,6 +184,8 @@ def test_sites_agree_on_a_dispersion_and_files_carry_it():
     for site in "ns":
         told = document(*f"fit {site}.csv {line} -o {site}.safetensors".split())
         assert told["noise_variance"] is None and told["dispersion"] > 0
+        shown = succeed("show", f"{site}.safetensors", "--ratios").stdout
+        assert f"dispersion {told['dispersion']:.4g}." in shown
     fused = document("fuse", "n.safetensors", "s.safetensors", "-o", "b.safetensors")
     assert fused["one_shot"] is None and "federate" in fused["notes"][0]
     score = {name: document("evaluate", f"{name}.safetensors", "all.csv")["all"]["log_score"]

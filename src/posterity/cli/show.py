@@ -204,8 +204,8 @@ def _ratios_table(data: Data, limits: tuple[str, str]) -> Table:
 
     def cells(row):
         unit = row["unit"].removeprefix(row["what"]).strip(" ,")
-        named = f"{_name(row['name'])}, {unit}"
-        return (named, *(row[name] for name in ("ratio", "low", "high")))
+        named = (_name(row["name"]), unit) if unit else (_name(row["name"]),)
+        return (", ".join(named), *(row[name] for name in ("ratio", "low", "high")))
 
     return _rows(data, data["ratios"], table, cells)
 

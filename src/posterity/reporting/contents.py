@@ -93,9 +93,9 @@ def about_recipe(provenance: Mapping[str, str], posterior: Any, priors: int = 6)
     if "records" in total:
         left = total.get("dropped", 0)
         dropped = f", {left:,} dropped, {total['records']:,} used" if left else ""
-        noise = total.get("noise_variance")
-        noise = "" if noise is None else f"; noise variance {noise:.4g}"
-        lines.append(f"Of {count(total['records'] + left, 'record')}{dropped}{noise}.")
+        spreads = [key for key in ("noise_variance", "dispersion") if total.get(key) is not None]
+        spread = "".join(f"; {key.replace('_', ' ')} {total[key]:.4g}" for key in spreads)
+        lines.append(f"Of {count(total['records'] + left, 'record')}{dropped}{spread}.")
     lines += (f"Note: {line}." for line in said(sites))
     known = json.loads(provenance[RECIPE])
     return {"recipe": known, "about": lines, "records": total.get("records")}
