@@ -18,6 +18,7 @@ from posterity.cli.options import read
 from posterity.federation import site_posterior
 from posterity.inference.federated_effects import effects_at
 from posterity.models import LogisticRegression, PersonalRegression, Records
+from posterity.tabular.recipe import recipe_in
 
 
 def configured(personal):
@@ -297,7 +298,7 @@ def test_the_prior_of_a_spread_is_a_quarter_of_a_default(folder):
     line = "--model linear --target y --intercept --personal true --prior-sd intercept=2"
     document("federate", *sites, *line.split(), "-o", "h.safetensors")
     prior = posterity.load("h.safetensors").prior
-    noise = document("show", "h.safetensors")["noise_variance"]
+    noise = recipe_in(posterity.inspect("h.safetensors").provenance).noise_variance
     assert np.exp(prior.log_spread.mean) == pytest.approx([0.5, 2.5 * noise**0.5])
 
 

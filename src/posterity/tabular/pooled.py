@@ -81,21 +81,22 @@ def spreads_of(personal: Any, recipe: Recipe, names: Sequence[str]) -> Any:
     noise: such a prior is wide since the intercept is the predictor where all columns are 0, or
     since the target may have any unit, not since sites differ more in it.
     """
+    if isinstance(personal, Mapping) or recipe.prior is not None:
+        return personal
     sd = recipe.prior_sd
-    chosen = differing(personal, names)
     others = sd.get("", 1.0)
-    noise = spread_in(recipe, None)
-    unit = 1.0
+    chosen = differing(personal, names)
     if recipe.model == "linear":
+        noise = spread_in(recipe, None)
         wide = [name for name in chosen if sd.get(name, others) == PRIOR_SD["linear"][""]]
-        unit = math.nan if noise is None else math.sqrt(noise)
     else:
+        noise = 1.0
         ones = (INTERCEPT, *recipe.baseline)
         wide = [name for name in chosen if name in ones and sd.get(name) == USUAL_SD[INTERCEPT]]
-    if isinstance(personal, Mapping) or recipe.prior is not None or not (wide and unit > 0):
+    if not (wide and noise):
         return personal
     usual = {name: sd.get(name, others) for name in chosen}
-    usual |= dict.fromkeys(wide, USUAL_SD[""] * unit)
+    usual |= dict.fromkeys(wide, USUAL_SD[""] * math.sqrt(noise))
     return {name: SPREADS.typical * own for name, own in usual.items()}
 
 
