@@ -47,7 +47,7 @@ def trained(
     Steps are compiled one at a time: a convolution inside a loop that is compiled as a whole runs
     several times more slowly on a CPU. The rate of log deviations is ten times that of means.
     """
-    key = site_key(jax.random.key(seed), task)
+    key = keys.of_jax(site_key(keys.seeded(seed), task))
     bound = Bound(prior.layers, "categorical", 1.0, 1.0, None)
     x, y = np.asarray(x, np.float32).reshape(len(x), -1), np.asarray(y, np.int32)
     with jax.enable_x64(False):  # in single precision, whatever the caller computes in
