@@ -215,3 +215,33 @@ def test_a_file_that_names_too_many_columns_is_refused(folder):
     student = posterity.load("classes.safetensors")
     posterity.save(student, "odd.safetensors", provenance={"columns": '["a", "b", "c"]'})
     refuse("predict odd.safetensors new.csv -o p.csv", 5, "3 names of columns; odd.safetensors")
+
+
+@pytest.mark.parametrize(
+    "file, label, words",
+    [
+        ("label", 2, "label 2 of record 2; from 0 to 1"),
+        ("classes", -1, "label -1 of record 2; from 0 to 2"),
+        ("classes", 0.5, "label 0.5 of record 2"),
+        ("plain", 3, "label 3 of record 2"),
+    ],
+)
+def test_labels_that_none_of_the_chances_is_of_are_not_scored(file, label, words, folder):
+    Path("odd.csv").write_text(f"dose,age,kind\n0.1,0.2,1\n0.3,0.1,{label}\n")
+    refuse(f"evaluate {file}.safetensors odd.csv --target kind", 3, words)
+
+
+def test_a_student_of_several_targets_has_no_scores_of_one(folder):
+    Path("two.csv").write_text("dose,age,y\n0.1,0.2,1\n")
+    refuse("evaluate values.safetensors two.csv --target y", 4, "2 numbers for each record; one")
+
+
+def test_kept_columns_are_beside_predictions_and_not_in_their_place(folder):
+    Path("keep.csv").write_text("file,p\n1,2\n3,4\n")
+    for ending in ("csv", "npz", "json"):
+        line = f"predict label.safetensors keep.csv -o out.{ending}"
+        if ending != "npz":  # where it is called mean
+            refuse(f"{line} --keep p", 2, "--keep ['p']; other columns")
+        succeed(*line.split(), "--keep", "file")
+    assert np.load("out.npz")["file"].tolist() == ["1", "3"]
+    assert json.loads(Path("out.json").read_text())["file"] == ["1", "3"]

@@ -5,6 +5,7 @@ import functools
 import io
 import json
 import math
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import numpy as np
 
 from posterity.arguments import BETWEEN
 from posterity.artifact.provenance import TARGET, classes_of, named, unnamed
-from posterity.errors import StructureError, UsageError, within
+from posterity.errors import ParameterError, StructureError, UsageError, within
+from posterity.families.names import some
 from posterity.inference.federated_effects import is_pooled
 from posterity.ledger import Ledger
 from posterity.runtime.files import named as named_file
@@ -92,9 +94,15 @@ class Predicted:
         keep = keep or {}
         columns = columns_of(self.parts)
         ending = path.suffix.lower()
+        twice = [name for name in keep if name in (self.parts if ending == ".npz" else columns)]
+        found = f"--keep {some(twice)} beside predictions of that name"
+        UsageError.check((twice, found, "other columns of the table"))
         if ending == ".npz":
             binary = io.BytesIO()
-            np.savez(binary, **keep, **self.parts)  # pyright: ignore[reportArgumentType]
+            with zipfile.ZipFile(binary, "w") as archive:  # np.savez reserves the name "file"
+                for name, array in {**keep, **self.parts}.items():
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                        np.lib.format.write_array(entry, np.asarray(array), allow_pickle=False)
             content = binary.getvalue()
         elif ending == ".json":
             known: dict[str, Any] = {name: own.tolist() for name, own in keep.items()}
@@ -274,14 +282,36 @@ def _by_columns(
     known = learned.get(TARGET)
     records = read_inputs(inputs, array, target, known=known, classes=classes, scored=scored)
     lacks = scored and records.y is None
-    expected = "the column that was predicted (--target)"
-    StructureError.check((lacks, f"no target in '{inputs}'", expected))
+    expected = "the column that was predicted"
+    fix = "Name it: posterity evaluate FILE TABLE --target NAME; of arrays, save their columns too."
+    StructureError.check((lacks, f"no target in '{inputs}'", expected, fix))
     x = reordered(records, names, str(inputs), file)
     notes = unnamed({str(inputs): records.names} if names else {}, names)
     notes += [named(classes)] if classes else []
     with within(f"inputs '{inputs}'"):
         parts = called(call, x, progress)
+        if scored:
+            _check_scored(records.y, parts)
     return Predicted(parts, np.arange(len(x)), tuple(notes), records.y)
+
+
+def _check_scored(y: Any, parts: Parts) -> None:
+    """Raise a ParameterError if targets are none of the labels whose chances are predicted, and a
+    StructureError if several numbers are predicted for each of them.
+    """
+    mean = parts["mean"]
+    width = mean[:1].size
+    if "entropy" not in parts:
+        several = f"predictions of {width} numbers for each record"
+        StructureError.check((width > 1, several, "those of one target, which has scores"))
+        return
+    labels = np.arange(max(width, 2))
+    odd = np.flatnonzero(~np.isin(y, labels))
+    if len(odd):
+        raise ParameterError(
+            found=f"label {y[odd[0]]:g} of record {odd[0] + 1}",
+            expected=f"a label from 0 to {labels[-1]}, whose chances are predicted",
+        )
 
 
 def table_to_predict(
