@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from posterity.errors import StructureError
 from posterity.families import (
     Beta,
     DiagonalGaussian,
@@ -146,6 +147,12 @@ def test_ledgers_compare_posteriors_and_say_who_contributes():
     assert found.kl.ab == pytest.approx(ledger.posterior.kl(Gamma.from_standard(1.0, 2.0)))
     assert diff(ledger, ledger.posterior).kl == (0.0, 0.0)
     assert diff(ledger, ledger.posterior).sites_b is None
+
+
+def test_plates_without_a_common_member_are_not_compared():
+    members = Gamma.from_standard(np.ones(2), np.ones(2))
+    with pytest.raises(StructureError, match="a member that both have"):
+        diff(Plate(members).named(["a", "b"]), Plate(members).named(["c", "d"]))
 
 
 def test_blocks_of_any_name_stay_apart():

@@ -22,6 +22,7 @@ from posterity.families import (
     stack,
 )
 from posterity.families.checks import check_adds, check_proper
+from posterity.families.names import some
 from posterity.fusion.blocks import blocks
 from posterity.fusion.geometry import kl_matrix
 from posterity.fusion.networks.units import in_order_of
@@ -218,7 +219,9 @@ def _plates(a: Plate, b: Plate, path: str) -> BlockDiff:
     theirs = _Labelled.of_plate(b)
     if a.names and b.names:  # members with one name are matched, whatever their parameters
         pairs = [(i, b.names.index(name)) for i, name in enumerate(a.names) if name in b.names]
-        rows, columns = np.array(pairs, dtype=int).reshape(-1, 2).T
+        known = f"the names {some(a.names)} in the first, {some(b.names)} in the second plate"
+        StructureError.check((not pairs, known, "a member that both have"))
+        rows, columns = np.array(pairs, dtype=int).T
     else:
         rows, columns = _match(mine, theirs)
     plate = _plate_diff(mine, theirs, rows, columns, _weights(a, b, rows, columns))
