@@ -50,6 +50,14 @@ def test_a_table_of_studies_is_one_ledger_whose_sites_are_fused():
     np.testing.assert_allclose(one.coefficients.mean, other.coefficients.mean, rtol=1e-6)
 
 
+def test_a_fusion_with_random_effects_leaves_another_runs_checkpoint_alone():
+    succeed("import", "trials.csv", "--flat-prior", "-o", "trials.safetensors")
+    other = Path("all.safetensors.checkpoint")
+    other.write_text("of a federation")
+    succeed("fuse", "trials.safetensors", "--personal", "true", "-o", "all.safetensors")
+    assert other.read_text() == "of a federation"
+
+
 @pytest.mark.slow
 def test_show_and_the_page_tell_of_the_population():
     succeed("import", "trials.csv", "--flat-prior", "-o", "trials.safetensors")

@@ -111,8 +111,8 @@ def fuse(settings: Settings) -> Data:
     settings.check_outputs(*paths)
     personal = settings["model.personal"]
     pooled = personal not in (None, False)
-    checkpoint = settings.checkpoint
-    asked = settings.path("output.checkpoint") if pooled else checkpoint  # there nothing is resumed
+    # With random effects nothing is resumed; another run's checkpoint may be in the usual place.
+    asked = settings.path("output.checkpoint") if pooled else settings.checkpoint
     options = {name: settings[name] for name in OF_FUSE}
     prior = settings.path("prior.file")
     budget = settings["budget"]
@@ -144,7 +144,8 @@ def fuse(settings: Settings) -> Data:
 
         population = population_of(result, LEVEL, inputs.sites, fusion.population)
     written = files.write(result, settings.output, "fuse", provenance_of(fusion, inputs, options))
-    checkpoint.unlink(missing_ok=True)
+    if asked is not None:
+        asked.unlink(missing_ok=True)
     unlisted = f"digests and matching of the first {listed} of {len(paths)} files only"
     return {
         **written,

@@ -26,7 +26,7 @@ from posterity.engine.signing import PrivateKey
 from posterity.engine.store import Store
 from posterity.errors import ArtifactError, UsageError
 from posterity.families.names import names_of, with_names
-from posterity.runtime.files import write_file, writing
+from posterity.runtime.files import alongside, write_file, writing
 from posterity.runtime.interrupts import Interrupts, deferred, heed
 
 KEY = "site.key"
@@ -356,11 +356,12 @@ def result(settings: Settings) -> Data:
             found=f"--certificate {certificate}, before that posterior has a certificate",
             expected="a posterior that all members have signed",
         )
-    if certificate is not None:
-        write_file(certificate, head["certificate"].encode())
     record = {"epoch": str(head["epoch"]), "sequence": str(head["sequence"]), "by": head["by"]}
     prior = deployment.read_site(folder / "site.toml").terms.law
     posterior = with_names(from_bytes(content, what="a posterior"), names_of(prior))
-    written = files.write(posterior, output, "site result", record)
+    with contextlib.ExitStack() as both:
+        if certificate is not None:
+            both.enter_context(alongside(certificate, head["certificate"].encode()))
+        written = files.write(posterior, output, "site result", record)
     about = {name: head[name] for name in ("epoch", "sequence", "by")}
     return written | about | {"certificate": certificate}

@@ -1,5 +1,6 @@
 """Reading of tables with one parameter per row, and writing of them and of JSON."""
 
+import contextlib
 import csv
 import io
 import json
@@ -15,7 +16,7 @@ from posterity.errors import StructureError, UsageError, within
 from posterity.families import DiagonalGaussian, ExponentialFamily
 from posterity.families.names import in_order, order, some
 from posterity.ledger import Ledger
-from posterity.runtime.files import write_file
+from posterity.runtime.files import alongside, write_file
 from posterity.tabular.tables import numbers, reader
 from posterity.tabular.tables.headers import roles_of
 from posterity.tabular.tables.laws import from_table, to_ledger, to_table
@@ -173,12 +174,14 @@ def write(
         write_file(path, json.dumps(table, indent=2, ensure_ascii=False).encode() + b"\n")
         return
     names = table["names"]
-    if covariance is not None:
-        rows = ([name, *row] for name, row in zip(names, table["covariance"], strict=True))
-        write_file(Path(covariance), as_csv([["name", *names], *rows]).encode())
     sd = table["sd"] if "sd" in table else np.sqrt(np.diagonal(table["covariance"])).tolist()
     rows = zip(names, table["mean"], sd, strict=True)
-    write_file(path, as_csv([["name", "mean", "sd"], *rows]).encode())
+    with contextlib.ExitStack() as both:
+        if covariance is not None:
+            each = ([name, *row] for name, row in zip(names, table["covariance"], strict=True))
+            content = as_csv([["name", *names], *each]).encode()
+            both.enter_context(alongside(Path(covariance), content))
+        write_file(path, as_csv([["name", "mean", "sd"], *rows]).encode())
 
 
 def as_csv(rows: Iterable[Sequence[Any]]) -> str:
