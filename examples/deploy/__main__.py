@@ -285,8 +285,13 @@ def carried(folder: Path) -> Iterator[None]:
 
 def main() -> None:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "posterity-deploy").resolve()
+    mark = folder / "of-the-demo"
+    empty = folder.is_dir() and not any(folder.iterdir())
+    if folder.exists() and not empty and not mark.exists():
+        sys.exit(f"{folder} is not of an earlier run: delete it yourself, or name a new folder")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    mark.touch()
     os.chdir(folder)
     jax.config.update("jax_compilation_cache_dir", "compiled")
     hospitals = Hospitals(folder)
