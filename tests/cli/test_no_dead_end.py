@@ -14,6 +14,7 @@ from posterity.errors import UsageError
 from posterity.families import Gaussian
 from posterity.tabular import Recipe
 from posterity.tabular.reading import names_in_r
+from posterity.tabular.sites import sites_in
 
 FORMULA = "--model logistic --formula 'ill ~ age + bmi + missing(bmi)'"
 
@@ -68,6 +69,19 @@ def test_a_covariate_that_a_site_never_recorded(sites):
     shell("forget b.safetensors --site north --site south -o e.safetensors --receipt r.json")
     notes = document("predict", "e.safetensors", "south.csv", "-o", "q.csv")["notes"]
     assert any("the ledger has no sites" in note for note in notes)
+
+
+def test_what_a_site_keeps_back_is_kept_back_when_a_record_leaves():
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"ill": 1 * (rng.random(57) < 0.4), "age": rng.normal(40, 5, 57)})
+    data["patient"] = [f"P{k}" for k in range(57)]
+    data.to_csv("a.csv", index=False)
+    line = "fit a.csv --target ill --model logistic --columns age -o a.safetensors"
+    shell(f"{line} --rounded 50 --no-one-shot")
+    shell("forget a.safetensors --site a --data a.csv -o left.safetensors --record patient=P3")
+    facts = sites_in(posterity.inspect("left.safetensors").provenance)["a"]
+    assert (facts["records"], facts["rounded"]) == (50, 50)
+    assert "third" not in facts
 
 
 CLASSES = ("a", "b", "c")

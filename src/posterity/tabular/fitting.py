@@ -97,6 +97,8 @@ class Fit:
             return self.rounded * round(number / self.rounded)
 
         known: dict[str, Any] = {"records": count(self.records), "versions": _VERSIONS}
+        if self.rounded > 1:
+            known["rounded"] = self.rounded
         if self.dropped:
             known["dropped"] = count(self.dropped)
         if self.spread is not None:

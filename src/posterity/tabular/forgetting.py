@@ -80,6 +80,9 @@ def without_records(
             "first ledger at once (--record NAME=A,B).",
         )
     made = fitted(stay)
+    before = known.get(site, {})
+    hidden = {} if "third" in before else {"third": None}  # what the site's file kept back
+    made = dataclasses.replace(made, rounded=before.get("rounded", 1), **hidden)
     facts = known | sites_in(made.provenance)
     changed = ledger.update(site, made.ledger.factor(site), independent=True)
     return Withdrawn(changed, as_provenance(recipe, facts), stay.count(False), made.notes)

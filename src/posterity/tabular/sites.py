@@ -28,7 +28,7 @@ LISTS = ("third",)
 """Lists of numbers about a site: the third derivatives of its log likelihood."""
 NOTES = "notes"
 """Notes in words on what its fit knows less well than its numbers say."""
-NUMBERS = ("records", "dropped", "noise_variance", "dispersion", "spare", "sites")
+NUMBERS = ("records", "rounded", "dropped", "noise_variance", "dispersion", "spare", "sites")
 """Numbers about a site."""
 MOST_NOTES = 100
 """Maximum number of notes in the sum of many sites."""
@@ -68,6 +68,7 @@ def sites_in(provenance: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         if not (
             isinstance(own, dict)
             and all(number(own.get(key, 0)) for key in NUMBERS)
+            and own.get("rounded", 1) >= 1
             and all(isinstance(own.get(key, []), list) for key in (*LISTS, NOTES))
             and all(isinstance(line, str) for line in own.get(NOTES, []))
             and all(number(value) for key in LISTS for value in own.get(key, []))
