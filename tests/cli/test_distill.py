@@ -209,6 +209,7 @@ def test_a_student_of_scaled_columns_takes_raw_records_and_goes_out_with_its_rec
     np.testing.assert_allclose(json.loads(Path("p.json").read_text())["p"], p, rtol=1e-6)
     recipe = posterity.inspect("m.safetensors").provenance["recipe"]
     assert posterity.inspect("s.safetensors").provenance["recipe"] == recipe
+    refuse("export s.safetensors -o t.onnx --covariance v.csv", 2, "--covariance v.csv; a graph")
     succeed("export", "s.safetensors", "-o", "s.onnx")
     known = {entry.key: entry.value for entry in onnx.load("s.onnx").metadata_props}
     assert known["recipe"] == recipe and known["likelihood"] == "bernoulli"

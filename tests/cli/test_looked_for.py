@@ -71,6 +71,17 @@ def test_ratios_are_exponentials_of_coefficients_and_their_limits(model):
     assert name in Path("n.html").read_text().lower()
 
 
+def test_ratios_beyond_what_a_float_holds_are_an_overflow():
+    data = pd.read_csv("north.csv")
+    data["same"] = 1.0
+    data.to_csv("same.csv", index=False)
+    line = "fit same.csv --model logistic --target ill --columns x,same --prior-sd 1000"
+    shell(f"{line} -o n.safetensors")
+    rows = document("show", "n.safetensors", "--ratios")["ratios"]
+    assert {row["name"]: row["high"] for row in rows}["same"] is None
+    assert "same, per unit" in shell("show n.safetensors --ratios").stdout
+
+
 def test_printed_ratios_say_what_one_more_is_of():
     """Of a scaled column, of a level, and of the sites that have a coefficient for themselves."""
     line = "federate north.csv south.csv --target ill --model logistic --intercept --columns x,sex"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from posterity.cli import files
-from posterity.cli.options import Settings, conflict, incomplete
+from posterity.cli.options import Settings, conflict, incomplete, unwanted
 from posterity.cli.report import Group, group, parameters
 from posterity.cli.streams import Data, verb
 from posterity.errors import StructureError
@@ -133,6 +133,8 @@ def export(settings: Settings) -> Data:
     covariance = settings.path("covariance")
     files.check_ending(output, SUFFIXES)
     if output.suffix.lower() == GRAPH:
+        if covariance is not None:
+            raise unwanted(f"--covariance {covariance}", "beside a graph", "a .csv of a Gaussian")
         return _graph(path, output)
     law, about = files.read(path)
     table = to_table(law)

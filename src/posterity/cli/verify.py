@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from posterity.cli import files
-from posterity.cli.options import Settings
+from posterity.cli.options import Settings, unwanted
 from posterity.cli.streams import Data, verb
 from posterity.errors import LedgerError
 from posterity.receipt import Receipt, Verification
@@ -64,6 +64,8 @@ def _audit(path: Path, federation: Path, since: Path | None) -> Data:
         audit = audit_log(terms, document, since and since.read_bytes())
     else:
         kind = "certificate"
+        if since is not None:
+            raise unwanted(f"--since {since}", "beside a certificate", "a log, which has a past")
         audit = audit_certificate(terms, content.strip())
     return {
         "federation": terms.name,

@@ -33,7 +33,7 @@ from posterity.reporting.markup import (
 )
 from posterity.reporting.summary import Row, Summary, summarise
 from posterity.reporting.summary.rows import cavity, influences_of
-from posterity.reporting.words import Effect, effect_of
+from posterity.reporting.words import Effect, effect_of, exponentials
 from posterity.runtime.text import count, listed
 
 NATIVE = (Gaussian, DiagonalGaussian, Gamma, Beta, Dirichlet)
@@ -306,8 +306,7 @@ def _panel(estimates: Estimates, place: int, row: Row, effect: Effect | None) ->
 def _ratio(row: Row, effect: Effect | None) -> str:
     if effect is None or not effect.ratio:
         return ""
-    with np.errstate(over="ignore"):
-        low, middle, high = np.exp([row.low, (row.low + row.high) / 2, row.high]).tolist()
+    low, middle, high = exponentials(row)
     return f"{effect.ratio} {shown(middle, 3)} ({shown(low, 3)} to {shown(high, 3)})"
 
 

@@ -1,8 +1,9 @@
 """Words for a recipe's numbers: each coefficient's unit, and the ratio that it stands for."""
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from posterity.errors import UsageError
 from posterity.models.tables import SPREAD
@@ -112,7 +113,15 @@ def ratios_of(recipe: Recipe | None, rows: Iterable[Any], level: float) -> Itera
     for row in rows:
         effect = effect_of(effects, row)
         if effect is not None and effect.ratio:
-            ends = {key: math.exp(getattr(row, key)) for key in ("low", "high")}
+            low, middle, high = exponentials(row)
             unit = effect.unit.replace(added, effect.ratio, 1)
-            about = {"level": level, "unit": unit, **ends}
-            yield {"name": row.name, "what": effect.ratio, "ratio": math.exp(row.mean), **about}
+            about = {"level": level, "unit": unit, "low": low, "high": high}
+            yield {"name": row.name, "what": effect.ratio, "ratio": middle, **about}
+
+
+def exponentials(row: Any) -> list[float]:
+    """Return the exponentials of a row's low end, mean and high end; infinite beyond what a float
+    holds.
+    """
+    with np.errstate(over="ignore"):
+        return np.exp([row.low, row.mean, row.high]).tolist()
