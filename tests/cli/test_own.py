@@ -367,3 +367,16 @@ def test_own_coefficients_that_make_no_sense(more, code, words):
     prior = posterity.Gaussian.from_standard([0.0, 0.0], np.eye(2)).named(["intercept", "age"])
     posterity.save(prior, "p.safetensors")
     refuse(f"fit n.csv --model logistic --target ill -o q.safetensors {more}", code, words)
+
+
+def test_thresholds_of_a_sites_own_need_all_levels_there():
+    rng = np.random.default_rng(2)
+    levels = np.array(["none", "mild", "severe"])
+    for site, known in (("a", levels), ("b", levels[[0, 2]])):
+        rows = zip(rng.normal(size=40), rng.choice(known, 40), strict=True)
+        Path(f"{site}.csv").write_text("x,pain\n" + "".join(f"{x},{pain}\n" for x, pain in rows))
+    Path("f.toml").write_text(
+        '[model]\nkind = "proportional-odds"\ntarget = "pain"\nown = ["above"]\n[data.category]\n'
+        'pain = ["none", "mild", "severe"]\n[sites]\na = "a.csv"\nb = "b.csv"\n'
+    )
+    refuse("federate f.toml -o f.safetensors", 3, "no record with the level ['mild']")

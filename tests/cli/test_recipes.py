@@ -870,3 +870,82 @@ def test_tables_of_statistical_programs_are_read_as_their_text_is(ending):
     with pytest.raises(posterity.errors.PosterityError, match=f"bad.{ending}"):
         Path(f"bad.{ending}").write_bytes(b"no table")
         read_cells(Path(f"bad.{ending}"))
+
+
+def test_a_sites_own_missing_values_are_texts_as_a_whole():
+    rng = np.random.default_rng(4)
+    for site in ("north", "south"):
+        x = rng.integers(0, 70, 40)
+        put(f"{site}.csv", {"x": x, "ill": (rng.random(40) < expit((x - 35) / 20)).astype(int)})
+    lines = ["[model]", 'kind = "logistic"', 'target = "ill"', "[sites]"]
+    lines += ['north = "north.csv"', 'south = "south.csv"', "[tables.north]", 'missing = "-60"']
+    Path("one.toml").write_text("\n".join(lines))
+    Path("list.toml").write_text("\n".join([*lines[:-1], 'missing = ["-60"]']))
+    Path("none.toml").write_text("\n".join(lines[:-2]))
+    for name in ("one", "list", "none"):
+        succeed("federate", f"{name}.toml", "-o", f"{name}.safetensors")
+    found = [posterity.load(f"{name}.safetensors").posterior.mean for name in ("one", "list")]
+    wanted = posterity.load("none.safetensors").posterior.mean
+    assert np.array_equal(found, [wanted, wanted])
+
+
+def test_one_shot_is_exact_only_of_files_that_tell_of_their_records():
+    rng = np.random.default_rng(5)
+    for site in ("a", "b"):
+        x = rng.normal(size=30)
+        put(f"{site}.csv", {"x": x, "y": 2 * x + rng.normal(size=30)})
+        line = f"fit {site}.csv --model linear --target y --noise-variance 1 --prior-sd 10"
+        succeed(*line.split(), "-o", f"{site}.safetensors")
+    Path("c.csv").write_text("name,mean,sd\nintercept,0.1,0.2\nx,2.1,0.2\n")
+    Path("v.csv").write_text("name,intercept,x\nintercept,0.04,0.01\nx,0.01,0.04\n")
+    line = "import c.csv --covariance v.csv -o c.safetensors --site c --flat-prior"
+    succeed(*line.split())
+    exact = document("fuse", "a.safetensors", "b.safetensors", "-o", "ab.safetensors")
+    assert exact["one_shot"] == 0
+    for line in ("a.safetensors c.safetensors", "c.safetensors a.safetensors --budget 1"):
+        beside = document(*f"fuse {line} -o ac.safetensors --rule product".split())
+        assert beside["one_shot"] is None
+        assert any("unknown" in note for note in beside["notes"])
+    again = document("fuse", "ac.safetensors", "b.safetensors", "-o", "acb.safetensors")
+    assert again["one_shot"] is None
+
+
+def test_files_read_in_passes_are_compared_whatever_comes_first():
+    rng = np.random.default_rng(6)
+    for site, more in (("m", ""), ("n", "--center x=5")):
+        x = rng.normal(5, 1, 30)
+        put(f"{site}.csv", {"x": x, "y": x + rng.normal(size=30)})
+        line = f"fit {site}.csv --model linear --target y --noise-variance 1 --prior-sd 10 {more}"
+        succeed(*line.split(), "-o", f"{site}.safetensors")
+    Path("a.csv").write_text("name,mean,sd\nintercept,0.1,0.2\nx,2.1,0.2\n")
+    Path("v.csv").write_text("name,intercept,x\nintercept,0.04,0.01\nx,0.01,0.04\n")
+    line = "import a.csv --covariance v.csv -o a.safetensors --site a --flat-prior"
+    succeed(*line.split())
+    line = "fuse a.safetensors m.safetensors n.safetensors -o z.safetensors --budget 1"
+    refuse(line, 4, "center; 'm'; 'n'")
+
+
+def test_a_target_moved_without_an_intercept_is_refused():
+    rng = np.random.default_rng(7)
+    for site, more in (("m", ""), ("n", "--center y=100")):
+        x = rng.normal(size=30)
+        put(f"{site}.csv", {"x": x, "y": x + rng.normal(size=30)})
+        line = f"fit {site}.csv --model linear --target y --noise-variance 1 --no-intercept {more}"
+        succeed(*line.split(), "-o", f"{site}.safetensors")
+    refuse("fuse m.safetensors n.safetensors -o z.safetensors", 4, "column 'y'; no intercept")
+
+
+def test_rows_of_weight_zero_are_not_dropped_for_a_missing_value():
+    put("w.csv", {"x": [1, 2, 3, 4], "y": [1, 2, 2, 5], "n": [1, 0, 2, 1]})
+    found = fit("w.csv", Recipe("linear", "y", weights="n", noise_variance=1.0))
+    assert (found.records, found.dropped) == (3, 0)
+
+
+def test_numbers_of_rows_without_a_name_are_not_shifted_over_an_empty_last_column():
+    Path("r.csv").write_text("age,bmi,ill\n1,50,20,\n2,60,30,\n")  # write.table(na = "") of R
+    with pytest.raises(ArtifactError, match="one cell more than the header"):
+        read_cells(Path("r.csv"), unnamed=True)
+    Path("ends.csv").write_text("age,bmi,ill\nA,50,20,\nB,60,30,\n")
+    assert read_cells(Path("ends.csv"), unnamed=True).header == ("age", "bmi", "ill")
+    Path("ends.csv").write_text("age,bmi,ill\n60,50,20,\n50,60,30,\n")
+    assert read_cells(Path("ends.csv"), unnamed=True).header == ("age", "bmi", "ill")

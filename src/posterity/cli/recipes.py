@@ -73,15 +73,20 @@ def recipe_of(path: Path) -> Recipe:
 
 def reading_of(settings: Settings) -> Reading:
     """Return the reading of a table by a recipe, from the option group ``reading``."""
-    given = settings.table("data")
-    return Reading(
-        rename={clean(name): clean(own) for name, own in given.get("rename", {}).items()},
-        convert=given.get("convert", {}),
-        levels=texts_by_column(given.get("category", {})),
-        drop_missing=given.get("drop_missing", False),
-        decimal=given.get("decimal"),
-        missing=tuple(given.get("missing", ())),
-    )
+    return Reading(**_fields(settings.table("data")))
+
+
+def _fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a reading that are among options, in the form that tables have."""
+    alike = ("convert", "drop_missing", "decimal")
+    fields = {key: given[key] for key in alike if key in given}
+    if "rename" in given:
+        fields["rename"] = {clean(name): clean(own) for name, own in given["rename"].items()}
+    if "category" in given:
+        fields["levels"] = texts_by_column(given["category"])
+    if "missing" in given:
+        fields["missing"] = tuple(given["missing"])
+    return fields
 
 
 def records_of_sites(
@@ -111,14 +116,14 @@ def records_of_sites(
 def _with(common: Reading, own: dict[str, Any], site: str) -> Reading:
     """Return the reading of a site's table, with its own differences."""
     known = {option.key: option for option in options_of("table")}
+    checked = {}
     for key, value in own.items():
         if key not in known:
             raise unknown(f"tables.{site}.{key}", known)
-        known[key].kind.check(f"tables.{site}.{key}", value)
-    changes = {key: value for key, value in own.items() if key != "unit"}
-    if "category" in changes:
-        changes["levels"] = {**common.levels, **texts_by_column(changes.pop("category"))}
-    return dataclasses.replace(common, **changes)
+        checked[key] = known[key].kind.check(f"tables.{site}.{key}", value)
+    fields = _fields(checked)
+    levels = {**common.levels, **fields.pop("levels", {})}
+    return dataclasses.replace(common, levels=levels, **fields)
 
 
 def _check_units(units: Mapping[str, str], recipe: Recipe, reading: Reading, of: str) -> None:

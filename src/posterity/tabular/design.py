@@ -111,7 +111,7 @@ def design(
             fix="Change units: --scale NAME=VALUE.",
         )
     about: dict[str, Any] = {"names": names, "lines": lines, "kept": used[kept], "total": total}
-    about |= {"dropped": total - len(lines), "notes": tuple(notes)}
+    about |= {"dropped": dropped, "weightless": total - len(used), "notes": tuple(notes)}
     beside["weights"], cautions = weighted(recipe, beside["weights"], cells)
     if not predicting:
         about |= {"cautions": cautions, **dependent(recipe, cells)}

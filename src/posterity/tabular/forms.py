@@ -47,24 +47,24 @@ def affine(recipe: Recipe, common: Recipe) -> Affine:
         matrix[place[INTERCEPT], names.index(INTERCEPT)] = 1.0
     for name in common.columns or ():
         needs_ones += _of_column(recipe, common, name, matrix)
-    for name, column, value in needs_ones:
-        if INTERCEPT not in place:
-            raise StructureError(
-                found=f"column {name!r} with another center or reference, and no intercept",
-                expected="an intercept, which absorbs the change",
-                fix="Fit with the same --center and --category at every site.",
-            )
+    target = (common.target or "") if common.model == "linear" else ""
+    shift = common.center.get(target, 0.0) - recipe.center.get(target, 0.0) if target else 0.0
+    absorbed = [name for name, _, _ in needs_ones] + [target] * bool(shift)
+    if absorbed and INTERCEPT not in place:
+        raise StructureError(
+            found=f"column {absorbed[0]!r} with another center or reference, and no intercept",
+            expected="an intercept, which absorbs the change",
+            fix="Fit with the same --center and --category at every site.",
+        )
+    for _, column, value in needs_ones:
         matrix[place[INTERCEPT], column] = value
     offset = np.zeros(len(mine))
     if recipe.levels and common.levels and recipe.levels != common.levels:
         matrix *= -1.0
-    if common.model == "linear":
-        target = common.target or ""
-        ratio = scale_of(common, target) / scale_of(recipe, target)
-        shift = common.center.get(target, 0.0) - recipe.center.get(target, 0.0)
-        matrix *= ratio
-        if shift:
-            offset[place[INTERCEPT]] = shift / scale_of(recipe, target)
+    if target:
+        matrix *= scale_of(common, target) / scale_of(recipe, target)
+    if shift:
+        offset[place[INTERCEPT]] = shift / scale_of(recipe, target)
     return Affine(offset, matrix)
 
 

@@ -45,6 +45,7 @@ class Inputs:
         digests: digests of the first files, by site.
         count: number of all files.
         all: digest of all their names and digests.
+        untold: number of files that say nothing of their records, as imported ones.
     """
 
     listed: int = 10_000
@@ -54,17 +55,31 @@ class Inputs:
     digests: dict[str, str] = dataclasses.field(default_factory=dict)
     count: int = 0
     all: Any = dataclasses.field(default_factory=hashlib.sha256)
+    untold: int = 0
 
     @property
     def recipe(self) -> Recipe | None:
         """Recipe of the files; None if they have none."""
         return recipe_in(self.record)
 
+    def exact(self, sites: Sequence[str]) -> bool:
+        """Return whether the files hold all that the records of these sites tell: they are fits of
+        a linear model with known noise.
+        """
+        if self.recipe is None or not self.recipe.conjugate:
+            return False
+        if [*self.sites] == [""]:  # too many to know one by one
+            return not self.untold
+        return all("records" in self.sites.get(site, {}) for site in sites)
+
     def note(self, names: Sequence[str], digests: Sequence[str], about: Mapping[str, str]) -> None:
         """Record some more files of one provenance; a UsageError for a site that is known."""
+        facts = sites_in(about)
+        if not facts:
+            self.untold += len(names)
         if RECIPE in about:
             self.record.setdefault(RECIPE, about[RECIPE])
-            self.sites |= sites_in(about)
+            self.sites |= facts
             if len(self.sites) > MOST_SITES:
                 self.sites = {"": together(self.sites.values())}
         self.count += len(names)
@@ -128,7 +143,7 @@ def _in_passes(
     for read in read_many(paths):
         several = isinstance(read, Several)
         names, digests = (read.names, read.digests) if several else ([read.name], [read.digest])
-        one = one or {names[0]: read.provenance}
+        one = one if RECIPE in next(iter(one.values()), {}) else {names[0]: read.provenance}
         check_same({**one, names[0]: read.provenance})
         inputs.note(names, digests, read.provenance)
         yield read
@@ -209,7 +224,7 @@ def distance_of(fusion: Fusion, inputs: Inputs) -> Distance:
     recipe = inputs.recipe
     if ledger is None or recipe is None:
         return Distance(None, fusion.warnings)
-    if recipe.conjugate:
+    if inputs.exact(ledger.sites):
         return Distance(0.0, fusion.warnings)
     from posterity.tabular.one_shot import expected_distance
 
@@ -252,12 +267,12 @@ def distance_of_pooled(fusion: Fusion, inputs: Inputs) -> Distance:
         return Distance(None, fusion.warnings)
     heard = [*fusion.warnings, *without_estimates(silent_in(ledger, inputs.sites))]
     notes = []
-    if not recipe.conjugate:
+    exact = inputs.exact(ledger.sites)
+    if not exact:
         again = f": if the sites can take part again, run federate --personal{CHOOSE}"
         again = "" if recipe.model == "multinomial" else again
         notes.append(
             "the distance from partial pooling of all records is unknown, since sites' Gaussians "
             f"replace their records{again}"
         )
-    exact = recipe.conjugate and not heard
-    return Distance(0.0 if exact else None, tuple(heard), tuple(notes))
+    return Distance(0.0 if exact and not heard else None, tuple(heard), tuple(notes))

@@ -83,7 +83,7 @@ def sites_of(
         recipe = dataclasses.replace(recipe, target=TARGET)
     check_recipe(recipe)
     designs, recipe, notes = _designs(paths, recipe, readings)
-    apart = {*recipe.own} & {*recipe.baseline}
+    apart = any(recipe.is_own(name) for name in recipe.baseline)
     known = [own for own in designs.values() if len(own.x)]
     for together in [[own] for own in known] if apart else [known]:
         check_levels(recipe, together)

@@ -23,7 +23,7 @@ class Design(NamedTuple):
     """Inputs ``x`` (n, d) with names, and the recipe's other columns, each (n,) or None.
 
     ``lines`` are line numbers of the records in the file, ``kept`` their positions among its
-    ``total`` records, of which ``dropped`` had a missing value.
+    ``total`` records, of which ``dropped`` had a missing value and ``weightless`` a weight of 0.
 
     For survival a record has one row for each interval between cuts in which it was at risk: ``y``
     tells whether its event occurred there, ``exposure`` for how long it was at risk. For prediction
@@ -48,11 +48,12 @@ class Design(NamedTuple):
     cautions: tuple[str, ...] = ()
     groups: np.ndarray | None = None
     suspects: Mapping[str, Suspect] = {}
+    weightless: int = 0
 
     @property
     def records(self) -> int:
         """Number of records that are used."""
-        return self.total - self.dropped
+        return self.total - self.dropped - self.weightless
 
     @property
     def shift(self) -> np.ndarray:

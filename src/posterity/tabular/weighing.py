@@ -34,7 +34,7 @@ def weighted(
             f"weight {weights[at]:g} in line {cells.lines[at]}, column {name!r}, which is no "
             "number of equal records",
             "whole numbers, or weights of a survey or of inverse probabilities by their name",
-            "Pass --weights sampling, which gives sandwich covariances; or, of a linear model "
+            "Fit with --weights sampling, which gives sandwich covariances; or, of a linear model "
             "whose noise varies as known, divide target and columns by its deviation instead.",
         )
     if recipe.weighting is not None or not (weights > 1).any():

@@ -339,6 +339,11 @@ def _cells(
         within = slice(filled[0], filled[-1] + 1)
         rows = rows[within]
         lines = lines[within]
+    if unnamed and _are_numbered(rows):
+        raise ValueError(
+            "rows of one cell more than the header, the first a number that ascends, the last one "
+            "empty: give the numbers a name in the header, or drop the last delimiter of each row"
+        )
     rows = _without_ends(rows)
     header = tuple(map(clean, rows[0]))
     if unnamed and len(rows) > 1 and len(rows[1]) == len(header) + 1:
@@ -355,6 +360,17 @@ def _cells(
             marks = f" (columns are separated by {delimiter!r})" * (len(header) == 1)
             raise ValueError(f"{len(row)} cells in line {line} under {len(header)} names{marks}")
     return Cells(path, header, rows[1:], lines[1:], delimiter)
+
+
+def _are_numbered(rows: list[list[str]]) -> bool:
+    """Return whether rows may begin with their number, without a name in the header, and end with a
+    column without values, as R writes them: or else with a delimiter too many.
+    """
+    head, *rest = rows
+    longer = {*map(len, rest)} == {len(head) + 1}
+    if not longer or not all(row[0].isdecimal() and not row[-1].strip() for row in rest):
+        return False
+    return all(int(a[0]) < int(b[0]) for a, b in itertools.pairwise(rest))
 
 
 def _without_ends(rows: list[list[str]]) -> list[list[str]]:
