@@ -9,7 +9,7 @@ averaged over the sites that have a unit, as in the paper; and no matching.
 import functools
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ from posterity.fusion.matching import Matching, Rule
 from posterity.fusion.networks import Options
 from posterity.fusion.networks.combine import Builder, FusedLayer
 from posterity.fusion.networks.fuse import Search, widths_wanted
+from posterity.fusion.networks.ledgers import as_ledger, fused_prior
 from posterity.fusion.networks.targets import Labels, Placed, Targets, in_order
 from posterity.fusion.sites import Site
 from posterity.inference import Refinement
@@ -218,7 +219,10 @@ def fused_by(
     locals_ = in_order(held, np.ones(len(held)))
     search = kind(locals_, Options(refit=refit), Divergence.REVERSE, matching)
     combined = search.build(None if width is None else widths_wanted(width, locals_))
-    return search.result(combined, {}, Rule.BARYCENTER, None).posterior
+    combined = search.build(None, combined.labels, Rule.BARYCENTER)
+    prior: Any = fused_prior(locals_, None, combined.layers)
+    # Without costs of matching: a site may have none of the selected units.
+    return cast(Network, as_ledger(combined, locals_, prior, Rule.BARYCENTER).posterior)
 
 
 FUSED = "fused"
