@@ -592,7 +592,15 @@ def test_a_recipe_that_the_schema_does_not_know_is_refused(change):
 
 
 @pytest.mark.parametrize(
-    "own", [{"records": 10**400}, {"third": [10**400]}, {"noise_variance": [1]}, []]
+    "own",
+    [
+        {"records": 10**400},
+        {"third": [10**400]},
+        {"noise_variance": [1]},
+        {"rounded": 0},
+        {"rounded": "50"},
+        [],
+    ],
 )
 def test_a_table_of_sites_has_finite_numbers(own):
     with pytest.raises(ArtifactError):
@@ -889,17 +897,26 @@ def test_a_sites_own_missing_values_are_texts_as_a_whole():
     assert np.array_equal(found, [wanted, wanted])
 
 
-def test_one_shot_is_exact_only_of_files_that_tell_of_their_records():
+def lines_are_fitted(more):
+    """Files of a line at the sites of ``more``, whose values are further options of ``fit``."""
     rng = np.random.default_rng(5)
-    for site in ("a", "b"):
-        x = rng.normal(size=30)
+    for site, options in more.items():
+        x = rng.normal(5, 1, 30)
         put(f"{site}.csv", {"x": x, "y": 2 * x + rng.normal(size=30)})
         line = f"fit {site}.csv --model linear --target y --noise-variance 1 --prior-sd 10"
-        succeed(*line.split(), "-o", f"{site}.safetensors")
+        succeed(*line.split(), *options.split(), "-o", f"{site}.safetensors")
+
+
+def a_line_is_imported(site):
     Path("c.csv").write_text("name,mean,sd\nintercept,0.1,0.2\nx,2.1,0.2\n")
     Path("v.csv").write_text("name,intercept,x\nintercept,0.04,0.01\nx,0.01,0.04\n")
-    line = "import c.csv --covariance v.csv -o c.safetensors --site c --flat-prior"
+    line = f"import c.csv --covariance v.csv -o {site}.safetensors --site {site} --flat-prior"
     succeed(*line.split())
+
+
+def test_one_shot_is_exact_only_of_files_that_tell_of_their_records():
+    lines_are_fitted({"a": "", "b": ""})
+    a_line_is_imported("c")
     exact = document("fuse", "a.safetensors", "b.safetensors", "-o", "ab.safetensors")
     assert exact["one_shot"] == 0
     for line in ("a.safetensors c.safetensors", "c.safetensors a.safetensors --budget 1"):
@@ -911,27 +928,14 @@ def test_one_shot_is_exact_only_of_files_that_tell_of_their_records():
 
 
 def test_files_read_in_passes_are_compared_whatever_comes_first():
-    rng = np.random.default_rng(6)
-    for site, more in (("m", ""), ("n", "--center x=5")):
-        x = rng.normal(5, 1, 30)
-        put(f"{site}.csv", {"x": x, "y": x + rng.normal(size=30)})
-        line = f"fit {site}.csv --model linear --target y --noise-variance 1 --prior-sd 10 {more}"
-        succeed(*line.split(), "-o", f"{site}.safetensors")
-    Path("a.csv").write_text("name,mean,sd\nintercept,0.1,0.2\nx,2.1,0.2\n")
-    Path("v.csv").write_text("name,intercept,x\nintercept,0.04,0.01\nx,0.01,0.04\n")
-    line = "import a.csv --covariance v.csv -o a.safetensors --site a --flat-prior"
-    succeed(*line.split())
+    lines_are_fitted({"m": "", "n": "--center x=5"})
+    a_line_is_imported("a")
     line = "fuse a.safetensors m.safetensors n.safetensors -o z.safetensors --budget 1"
     refuse(line, 4, "center; 'm'; 'n'")
 
 
 def test_a_target_moved_without_an_intercept_is_refused():
-    rng = np.random.default_rng(7)
-    for site, more in (("m", ""), ("n", "--center y=100")):
-        x = rng.normal(size=30)
-        put(f"{site}.csv", {"x": x, "y": x + rng.normal(size=30)})
-        line = f"fit {site}.csv --model linear --target y --noise-variance 1 --no-intercept {more}"
-        succeed(*line.split(), "-o", f"{site}.safetensors")
+    lines_are_fitted({"m": "--no-intercept", "n": "--no-intercept --center y=100"})
     refuse("fuse m.safetensors n.safetensors -o z.safetensors", 4, "column 'y'; no intercept")
 
 

@@ -92,8 +92,8 @@ def effect_of(effects: Mapping[str, Effect], row: Any) -> Effect | None:
 
 
 def ratios_of(recipe: Recipe | None, rows: Iterable[Any], level: float) -> Iterator[dict[str, Any]]:
-    """Yield the ratio of each coefficient that stands for one: its median and interval, which are
-    the exponentials of the coefficient's, with the interval's level and what one more is of.
+    """Yield the ratio of each coefficient that stands for one: the exponentials of its mean and of
+    its interval, with the interval's level and what one more is of.
 
     Args:
         recipe: recipe of the coefficients.

@@ -48,8 +48,10 @@ def affine(recipe: Recipe, common: Recipe) -> Affine:
     for name in common.columns or ():
         needs_ones += _of_column(recipe, common, name, matrix)
     target = (common.target or "") if common.model == "linear" else ""
-    shift = common.center.get(target, 0.0) - recipe.center.get(target, 0.0) if target else 0.0
-    absorbed = [name for name, _, _ in needs_ones] + [target] * bool(shift)
+    shift = common.center.get(target, 0.0) - recipe.center.get(target, 0.0)
+    absorbed = [name for name, _, _ in needs_ones]
+    if shift:
+        absorbed.append(target)
     if absorbed and INTERCEPT not in place:
         raise StructureError(
             found=f"column {absorbed[0]!r} with another center or reference, and no intercept",

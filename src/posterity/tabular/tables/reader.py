@@ -339,12 +339,7 @@ def _cells(
         within = slice(filled[0], filled[-1] + 1)
         rows = rows[within]
         lines = lines[within]
-    if unnamed and _are_numbered(rows):
-        raise ValueError(
-            "rows of one cell more than the header, the first a number that ascends, the last one "
-            "empty: give the numbers a name in the header, or drop the last delimiter of each row"
-        )
-    rows = _without_ends(rows)
+    rows = _without_ends(rows, unnamed)
     header = tuple(map(clean, rows[0]))
     if unnamed and len(rows) > 1 and len(rows[1]) == len(header) + 1:
         header = ("", *header)  # R's write.table does not name the column of row names
@@ -362,22 +357,22 @@ def _cells(
     return Cells(path, header, rows[1:], lines[1:], delimiter)
 
 
-def _are_numbered(rows: list[list[str]]) -> bool:
-    """Return whether rows may begin with their number, without a name in the header, and end with a
-    column without values, as R writes them: or else with a delimiter too many.
+def _without_ends(rows: list[list[str]], unnamed: bool) -> list[list[str]]:
+    """Drop the empty cells from a delimiter at the end of every line, or of all but the header.
+
+    Raise a ValueError if rows that may begin with ``unnamed`` numbers of their own, as R writes
+    them, are longer than the header: they may end with a column without values instead.
     """
     head, *rest = rows
-    longer = {*map(len, rest)} == {len(head) + 1}
-    if not longer or not all(row[0].isdecimal() and not row[-1].strip() for row in rest):
-        return False
-    return all(int(a[0]) < int(b[0]) for a, b in itertools.pairwise(rest))
-
-
-def _without_ends(rows: list[list[str]]) -> list[list[str]]:
-    """Drop the empty cells from a delimiter at the end of every line, or of all but the header."""
-    head, *rest = rows
+    numbers = [int(row[0]) for row in rest if row[0].isdecimal()]
+    numbered = unnamed and len(numbers) == len(rest) and numbers == sorted({*numbers})
     while rest and all(len(row) > 1 and not row[-1].strip() for row in rest):
         longer = {*map(len, rest)} == {len(head) + 1}
+        if longer and numbered:
+            raise ValueError(
+                "rows of one cell more than the header, which begin with ascending numbers and end "
+                "with an empty cell: name the numbers in the header, or drop the last delimiters"
+            )
         if not longer and ({*map(len, rest)} != {len(head)} or head[-1].strip()):
             break
         rest = [row[:-1] for row in rest]
